@@ -27,7 +27,6 @@ from analytics.vocabulary import vocabulary
 from benchmarks import filling, summaries_sql
 from benchmarks.history import write_history
 from broker_project.core.db import rows
-from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.mailbox.acknowledge import acknowledge
@@ -35,7 +34,7 @@ from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import MailboxRef
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Lane
-from delivery.publish.publish import publish
+from delivery.publish.publish import publish, publish_terms
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
@@ -78,7 +77,7 @@ def publish_copies(event_type: EventType, body: bytes, count: int = 1) -> None:
         content_type="application/json",
         filter_string=WANTED,
     )
-    publish([message] * count, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
+    publish([message] * count, publish_terms())
 
 
 class GrowthDatabase:

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
+from delivery.publish.routing import routes_of
 from delivery.publish.store import NewMessage, store
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.names import OWN_EVENTS
@@ -130,7 +131,7 @@ def announce() -> int:
             for event in events
             if event.kind in wanted
         ]
-        store(messages, publisher_id=None, senders=0)
+        store(messages, routes_of(messages), senders=0)
     return len(events)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, parse_filter, text_at
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, parse_filter, text_at
 from subscriptions.names import REACHED_KIND, patterns_of
 
 MAX_TERM_BYTES: Final = 1024
@@ -130,7 +130,7 @@ Known = Mapping[Key, tuple[str, ...]]
 """The sorted paths by which a key's subscriptions are looked up, as far as they are known."""
 
 
-def lookup_of(message: Addressed, known: Known, work: Work) -> Lookup:
+def lookup_of(message: Addressed, known: Known) -> Lookup:
     """Return where the candidates are; looks into the message only if its event type has known paths."""
     filter_string = message.filter_string or ""
     make = _plain if len(filter_string) <= SHORT else _plain.__wrapped__
@@ -138,7 +138,6 @@ def lookup_of(message: Addressed, known: Known, work: Work) -> Lookup:
     if known.keys().isdisjoint(plain.keys):
         return plain
     document = message.document
-    document.work = work
     values: dict[str, str | None] = {}
     for path in dict.fromkeys(path for key in plain.keys for path in known.get(key, ())):
         try:

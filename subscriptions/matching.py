@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter
 from subscriptions.lookup_keys import Addressed, Key, KeyRange, Lookup, lookup_of, path_of
 
 MAX_PATHS: Final = 32
@@ -93,11 +93,11 @@ class Match(NamedTuple):
     """Why its filter could not be evaluated."""
 
 
-def candidates_of(messages: Sequence[Addressed], work: Work) -> tuple[list[Lookup], dict[Lookup, list[Match]]]:
+def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Lookup], dict[Lookup, list[Match]]]:
     """Return each message's look-up, and the candidates of each by subscriber, position and id."""
     while True:
         known = dict(_known)
-        lookups = [lookup_of(message, known, work) for message in messages]
+        lookups = [lookup_of(message, known) for message in messages]
         distinct = dict.fromkeys(lookups)
         ranges = [*dict.fromkeys(range_ for lookup in distinct for range_ in lookup.ranges)]
         found, met = _look_up(ranges)
@@ -134,25 +134,22 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
     One query looks them up for all messages; none is deleted before the transaction ends. Equal messages that meet no
     filter share one list.
     """
-    work = Work()
-    lookups, candidates = candidates_of(messages, work)
+    lookups, candidates = candidates_of(messages)
     filtered = {lookup for lookup, found in candidates.items() if any(candidate.filter for candidate in found)}
     return [
-        [*qualified(candidates[lookup], message.document, work)] if lookup in filtered else candidates[lookup]
+        [*qualified(candidates[lookup], message.document)] if lookup in filtered else candidates[lookup]
         for lookup, message in zip(lookups, messages, strict=True)
     ]
 
 
 def subscriptions_to_ask(message: Addressed) -> list[Match]:
     """Return the subscriptions that qualify for a SYNC call, the oldest first."""
-    work = Work()
-    (lookup,), candidates = candidates_of([message], work)
-    return sorted(qualified(candidates[lookup], message.document, work), key=attrgetter("subscription_id"))
+    (lookup,), candidates = candidates_of([message])
+    return sorted(qualified(candidates[lookup], message.document), key=attrgetter("subscription_id"))
 
 
-def qualified(candidates: Sequence[Match], document: Document, work: Work) -> Iterator[Match]:
+def qualified(candidates: Sequence[Match], document: Document) -> Iterator[Match]:
     """Yield, in their order, the candidates whose filters are true or fail; each filter is evaluated at its turn."""
-    document.work = work
     for candidate in candidates:
         try:
             if not candidate.filter or cached_filter(candidate.filter).matches(document):

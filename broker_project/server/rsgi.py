@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
+from django.http.response import HttpResponseBase
 
-from broker_project.server.request_head import Headers, refusal_of
+from broker_project.server.publish_groups import PublishGroups, may_be_grouped
+from broker_project.server.request_head import refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
@@ -47,6 +49,8 @@ class RsgiApplication:
         for number in (signal.SIGTERM, signal.SIGINT):
             # The server is notified of signals through the loop's own descriptor, which this does not replace.
             signal.signal(number, end_long_polls)
+        self._loop = loop
+        self._publishes = PublishGroups(loop, _threads)
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
@@ -60,9 +64,11 @@ class RsgiApplication:
             if upload.refusal:
                 protocol.response_bytes(*upload.refusal)
                 return
-            loop = asyncio.get_running_loop()
-            call = _WsgiCall(scope, headers, upload, partial(_watch, protocol, loop))
-            await loop.run_in_executor(_threads, call.answer, protocol)
+            call = _Call(environ_of(scope, headers, upload.body), upload, protocol, self._loop)
+            if may_be_grouped(scope):
+                await self._publishes.answered(call)
+            else:
+                await self._loop.run_in_executor(_threads, call.answer)
         finally:
             upload.release()
 
@@ -70,29 +76,35 @@ class RsgiApplication:
 application = RsgiApplication()
 
 
-class _WsgiCall:
-    """One call of the WSGI application."""
+class _Call:
+    """One request on its way through Django."""
 
-    def __init__(self, scope: Any, headers: Headers, upload: Upload, watch: Callable[[], "Future[None]"]) -> None:
-        self._environ = environ_of(scope, headers, upload.body) | {DISCONNECTED: watch}
+    def __init__(self, environ: dict[str, Any], upload: Upload, protocol: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.environ = environ | {DISCONNECTED: partial(_watch, protocol, loop)}
         self._upload = upload
+        self._protocol = protocol
         self._status = 500
         self._headers: list[tuple[str, str]] = []
 
-    def answer(self, protocol: Any) -> None:
-        """Call the application and send its answer from this thread.
-
-        The upload quota is released before the answer is sent, so that a client that sends its next body as soon as
-        it has the answer finds the quota free.
-        """
-        chunks: Iterable[bytes] = wsgi_application(self._environ, self._start)
+    def answer(self) -> None:
+        """Call the WSGI application, and send its answer from this thread."""
+        chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
         try:
-            answer = b"".join(chunks)
-            self._upload.release()
-            protocol.response_bytes(self._status, self._headers, answer)
+            self._send(b"".join(chunks))
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
+
+    def send(self, answer: HttpResponseBase) -> None:
+        """Send an answer that Django has made."""
+        self._status = answer.status_code
+        self._headers = [(name.lower(), value) for name, value in answer.items()]
+        self._send(b"".join(answer))
+
+    def _send(self, body: bytes) -> None:
+        """Send the answer. First release the upload quota: a client that has the answer finds it free."""
+        self._upload.release()
+        self._protocol.response_bytes(self._status, self._headers, body)
 
     def _start(self, status: str, headers: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], object]:
         self._status = int(status[:3])

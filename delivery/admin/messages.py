@@ -3,7 +3,6 @@
 from functools import partial
 from typing import ClassVar, Final
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -24,10 +23,10 @@ from delivery.admin.read_only import (
     payload_of,
     subscription_link,
 )
-from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal
+from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import MAX_EXPLAINED, explain_message
 
@@ -121,12 +120,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""
-        accepted = republish(
-            int(object_id),
-            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-            senders=settings.QUEUE_SENDERS,
-            callbacks=callback_terms(),
-        )
+        accepted = republish(int(object_id), publish_terms())
         self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
         self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
         return after_dialog(request, self.change_url(accepted.id))

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import NullableTime, NumberField, StrictSerializer, WholeNumberField
-from broker_project.core.api.views import operation, refuse_body
+from broker_project.core.api.views import Audited, operation, refuse_body
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.long_poll import poll_messages
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
@@ -181,7 +181,7 @@ def read_mailbox(request: Request, name: str) -> Response:
     return Response({**asdict(mailboxes_of([mailbox.pk])[mailbox.pk]), "counted_to": MAX_COUNTED, **terms})
 
 
-@operation("post", Scope.RECEIVE, MayReceive, is_audited=True, request=None, responses=PurgedSerializer)
+@operation("post", Scope.RECEIVE, MayReceive, base=Audited, request=None, responses=PurgedSerializer)
 def purge_mailbox(request: Request, name: str) -> Response:
     """End all its deliveries as CANCELLED, as many as a few seconds allow."""
     mailbox = mailbox_of(request, name)

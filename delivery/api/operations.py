@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from broker_project.core.api.fields import DecodedField, StrictSerializer, TextField
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import etag_of, operation, refuse_body, valid
+from broker_project.core.api.views import Audited, etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.operations import cancel_deliveries_of, release_one
@@ -23,7 +23,7 @@ from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.models import Scope, Subscription
 
 MAX_REASON_CHARACTERS: Final = 1000
-_operation = partial(operation, "post", Scope.OPERATE, MayReceive, is_audited=True)
+_operation = partial(operation, "post", Scope.OPERATE, MayReceive, base=Audited)
 
 register(
     {

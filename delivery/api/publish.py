@@ -1,10 +1,9 @@
 """Publish over HTTP: one event or a batch (contract 2)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
@@ -17,13 +16,13 @@ from broker_project.core.api.bodies import RawParser
 from broker_project.core.api.views import operation
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
+from delivery.api.publish_view import DeferredAnswer, PublishView
 from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
-from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
 from delivery.publish import cloud_events
+from delivery.publish.check import ANY_KIND, Submission
 from delivery.publish.draft import VOLATILE, Draft
-from delivery.publish.errors import InvalidMetadata, Refusal, RefusedItems
-from delivery.publish.publish import STORED, check_drafts, publish
+from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import Accepted, NewMessage
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
@@ -137,7 +136,7 @@ def answer_of(accepted: Accepted) -> dict[str, object]:
 
 
 _publishing: Final = partial(
-    operation, "post", Scope.PUBLISH, MayPublish, parser_classes=[RawParser], parameters=HEADERS
+    operation, "post", Scope.PUBLISH, MayPublish, base=PublishView, parser_classes=[RawParser], parameters=HEADERS
 )
 
 
@@ -147,7 +146,7 @@ def publish_event(request: Request, event_type: str) -> HttpResponseBase:
 
     The body is the payload. A volatile event is not stored. The answer to a SYNC event is its endpoint's.
     """
-    return answer_to_one(request, event_in(request, event_type))
+    return _one(request, event_in(request, event_type))
 
 
 @_publishing(
@@ -162,42 +161,45 @@ def publish_batch(request: Request) -> HttpResponseBase:
     """
     content_type = content_type_of(request)
     if cloud_events.is_cloud_event(content_type, request.headers) and not cloud_events.is_batch(content_type):
-        return answer_to_one(request, event_in(request))
+        return _one(request, event_in(request))
     if is_volatile(request):
         raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
     drafts = cloud_events_in(request) if cloud_events.is_batch(content_type) else events_in(request)
-    accepted = _published(request, _checked(request, drafts, STORED))
+    return DeferredAnswer(
+        Submission(drafts, key_of(request).publisher_id), _answer_to_batch, max_open=_max_open(request)
+    )
+
+
+def _answer_to_batch(accepted: Sequence[Accepted]) -> Response:
     return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
 
-def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
-    """Publish one event and return the answer for its publisher."""
-    try:
-        (message,) = _checked(request, [draft], frozenset(EventKind))
-        if message.kind == EventKind.SYNC:
-            return answer_to_sync(request, message, publisher_id=key_of(request).publisher_id)
-        if is_volatile(request):
-            return Response(answer_of(accept_volatile(request, message)), status.HTTP_202_ACCEPTED)
-        (accepted,) = _published(request, [message])
-    except RefusedItems as refused:
-        raise refused.refusals[0] from None
-    location = reverse("message", args=[accepted.id])
-    replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
-    return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
-
-
-def _checked(request: Request, drafts: Sequence[Draft | Refusal], kinds: Collection[str]) -> list[NewMessage]:
-    publisher_id = key_of(request).publisher_id
-    return check_drafts(drafts, publisher_id=publisher_id, max_bytes=settings.MAX_BODY_BYTES, kinds=kinds)
-
-
-def _published(request: Request, messages: Sequence[NewMessage]) -> list[Accepted]:
-    key = key_of(request)
-    return publish(
-        messages,
-        publisher_id=key.publisher_id,
-        key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-        senders=settings.QUEUE_SENDERS,
-        callbacks=callback_terms(),
-        max_open=key.publisher.max_open_messages if key.publisher else None,
+def _one(request: Request, draft: Draft) -> DeferredAnswer:
+    """Return the answer to one event."""
+    return DeferredAnswer(
+        Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND),
+        _answer_to_one,
+        max_open=_max_open(request),
+        answer_apart=partial(answer_apart, request),
+        is_volatile=is_volatile(request),
     )
+
+
+def _answer_to_one(accepted: Sequence[Accepted]) -> Response:
+    (one,) = accepted
+    headers = {"Location": reverse("message", args=[one.id])}
+    if one.replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(answer_of(one), status.HTTP_202_ACCEPTED, headers=headers)
+
+
+def answer_apart(request: Request, message: NewMessage) -> HttpResponseBase:
+    """Return the answer to an event that is not stored first: the endpoint's, or that workers have it."""
+    if message.kind == EventKind.SYNC:
+        return answer_to_sync(request, message)
+    return Response(answer_of(accept_volatile(request, message)), status.HTTP_202_ACCEPTED)
+
+
+def _max_open(request: Request) -> int | None:
+    publisher = key_of(request).publisher
+    return publisher.max_open_messages if publisher else None

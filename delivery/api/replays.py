@@ -18,20 +18,20 @@ from rest_framework.response import Response
 from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import Records, note_dry_run, operation, refuse_body, valid
+from broker_project.core.api.views import Audited, Records, note_dry_run, operation, refuse_body, valid
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of
 from delivery.api.trials import BodySerializer, body_in
-from delivery.callbacks.address import callback_terms
 from delivery.models import Message, Replay, ReplayKind, ReplayState
+from delivery.publish.publish import publish_terms
 from delivery.replay import backfill_job, eligibility, replay_job
 from delivery.replay.replay_job import ReplayFinished
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, republish, resubmit
 from subscriptions.api import permissions
 from subscriptions.models import EventType, KeyKind, Scope, Subscriber, Subscription
 
-_operation: Final = partial(operation, "post", Scope.OPERATE, is_audited=True)
+_operation: Final = partial(operation, "post", Scope.OPERATE, base=Audited)
 
 register(
     {
@@ -281,9 +281,7 @@ def resubmit_message(request: Request, id: int) -> Response:
     """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
     message = get_object_or_404(messages_for(permissions.key_of(request)).select_related(None).only("pk"), pk=id)
     refuse_body(request)
-    accepted = republish(
-        message.pk, key_hours=settings.IDEMPOTENCY_KEY_HOURS, senders=settings.QUEUE_SENDERS, callbacks=callback_terms()
-    )
+    accepted = republish(message.pk, publish_terms())
     location = reverse("message", args=[accepted.id])
     (copy_of,) = Message.objects.values_list("copy_of", flat=True).filter(pk=accepted.id)
     answer = {**answer_of(accepted), "copy_of": copy_of}

@@ -97,7 +97,7 @@ RESPONSES: Final = {
 """The answers to a publish except 202."""
 
 
-def answer_to_sync(request: Request, message: NewMessage, *, publisher_id: int | None) -> HttpResponseBase:
+def answer_to_sync(request: Request, message: NewMessage) -> HttpResponseBase:
     """Make a SYNC call and return the answer for its publisher.
 
     Raises:
@@ -112,7 +112,7 @@ def answer_to_sync(request: Request, message: NewMessage, *, publisher_id: int |
         egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
     try:
-        ended, message_id = call(message, publisher_id=publisher_id, caller=caller)
+        ended, message_id = call(message, caller=caller)
     except answer.CallFailed as failed:
         problem = problem_response(failed)
         assert problem  # noqa: S101 - each is registered

@@ -1,7 +1,7 @@
 """Create callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (contract 6.7, 6.9)."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -31,11 +31,11 @@ SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
 CREATE: Final = """
 INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash,
                                token_sealed, expires_at)
-SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.encrypted,
-       LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
-  FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(urls)s::text[],
-              %(parents)s::bigint[], %(depths)s::int[], %(hashes)s::bytea[], %(encrypted)s::bytea[])
-         AS n (group_id, message_id, event_type_id, url, parent_id, depth, token_hash, encrypted)
+SELECT n.group_id, n.message_id, n.event_type_id, n.publisher_id, n.url, n.parent_id, n.depth, n.token_hash,
+       n.encrypted, LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
+  FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(publishers)s::bigint[],
+              %(urls)s::text[], %(parents)s::bigint[], %(depths)s::int[], %(hashes)s::bytea[], %(encrypted)s::bytea[])
+         AS n (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash, encrypted)
   LEFT JOIN delivery_callback p ON p.id = n.parent_id
 """
 """A callback that is passed on to another expires no later than that one."""
@@ -51,9 +51,11 @@ class CallbackTarget(NamedTuple):
 
 
 class CallbackRequest(NamedTuple):
-    """What a stored message's groups get callbacks for."""
+    """A stored message whose groups get callbacks."""
 
+    message_id: int
     event_type_id: int
+    publisher_id: int | None
     target: CallbackTarget
 
 
@@ -107,21 +109,23 @@ def _target(url: str, own: _OwnCallback | None, terms: CallbackTerms) -> Callbac
     return CallbackTarget(url)
 
 
-def create_callbacks(wanted: Mapping[int, CallbackRequest], publisher_id: int | None, terms: CallbackTerms) -> None:
-    """Create a callback for each group of the messages, by id, that this transaction has stored."""
-    groups = rows(GROUPS, [sorted(wanted)]) if wanted else []
+def create_callbacks(requests: Sequence[CallbackRequest], terms: CallbackTerms) -> None:
+    """Create a callback for each group of the messages, which this transaction has stored."""
+    by_message = {one.message_id: one for one in requests}
+    groups = rows(GROUPS, [sorted(by_message)]) if by_message else []
     if not groups:
         return
     tokens = [secrets.token_urlsafe(TOKEN_BYTES) for _ in groups]
-    requests = [wanted[message_id] for _, message_id in groups]
+    asked = [by_message[message_id] for _, message_id in groups]
     columns = {
         "groups": [group_id for group_id, _ in groups],
         "messages": [message_id for _, message_id in groups],
-        "event_types": [one.event_type_id for one in requests],
-        "urls": [one.target.url for one in requests],
-        "parents": [one.target.parent_id for one in requests],
-        "depths": [one.target.depth for one in requests],
+        "event_types": [one.event_type_id for one in asked],
+        "publishers": [one.publisher_id for one in asked],
+        "urls": [one.target.url for one in asked],
+        "parents": [one.target.parent_id for one in asked],
+        "depths": [one.target.depth for one in asked],
         "hashes": [hash_of(token) for token in tokens],
         "encrypted": [encrypted_token(token, terms.keys) for token in tokens],
     }
-    rows(CREATE, {**columns, "publisher": publisher_id, "days": terms.days})
+    rows(CREATE, {**columns, "days": terms.days})

@@ -670,16 +670,17 @@ class Migration(migrations.Migration):
                 (
                     "publisher",
                     models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
                         null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
+                        on_delete=django.db.models.deletion.DO_NOTHING,
                         to="subscriptions.publisher",
                     ),
                 ),
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("publisher", "key"), name="idempotency_key", nulls_distinct=False)
+                    models.UniqueConstraint(fields=("key", "publisher"), name="idempotency_key", nulls_distinct=False)
                 ],
             },
         ),

@@ -64,7 +64,7 @@ class Message(models.Model):
 class IdempotencyKey(models.Model):
     """One publisher's key, what was published under it and what was answered (contract 2.6)."""
 
-    publisher = models.ForeignKey(Publisher, models.CASCADE, null=True, related_name="+")
+    publisher = models.ForeignKey(Publisher, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     """None: published with a management key."""
     key = models.CharField(max_length=255)
     fingerprint = models.BinaryField(max_length=32)
@@ -76,7 +76,7 @@ class IdempotencyKey(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(name="idempotency_key", fields=["publisher", "key"], nulls_distinct=False)
+            models.UniqueConstraint(name="idempotency_key", fields=["key", "publisher"], nulls_distinct=False)
         ]
 
     def __str__(self) -> str:

@@ -8,21 +8,34 @@ import orjson
 
 from broker_project.core.db import rows
 
+
+class Key(NamedTuple):
+    """An idempotency key; each publisher has its own."""
+
+    publisher_id: int | None
+    """None: published with a management key."""
+    text: str
+
+
 TRY_LOCKS: Final = """
-SELECT count(*) FILTER (WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, %s)))
-  FROM unnest(%s::text[]) AS k (key)
+SELECT number FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
+ WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, COALESCE(publisher_id, 0)))
 """
 EARLIER: Final = """
-SELECT key, fingerprint, message_id, outcome, deliveries_count FROM delivery_idempotencykey
- WHERE publisher_id IS NOT DISTINCT FROM %s AND key = ANY(%s) AND expires_at > clock_timestamp()
+SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
+  FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
+ CROSS JOIN LATERAL (
+   SELECT * FROM delivery_idempotencykey i
+    WHERE i.key = k.key AND i.publisher_id IS NOT DISTINCT FROM k.publisher_id AND i.expires_at > clock_timestamp()
+    LIMIT 1) i
 """
 REMEMBER: Final = """
 INSERT INTO delivery_idempotencykey (publisher_id, key, fingerprint, message_id, outcome, deliveries_count, expires_at)
-SELECT %(publisher)s, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries,
+SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries,
        clock_timestamp() + make_interval(hours => %(hours)s::int)
   FROM json_to_recordset(%(uses)s::json)
-    AS a (key text, fingerprint text, message_id bigint, outcome text, deliveries int)
-ON CONFLICT (publisher_id, key) DO UPDATE
+    AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries int)
+ON CONFLICT (key, publisher_id) DO UPDATE
    SET fingerprint = excluded.fingerprint, message_id = excluded.message_id, outcome = excluded.outcome,
        deliveries_count = excluded.deliveries_count, expires_at = excluded.expires_at
 """
@@ -52,27 +65,30 @@ def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
     return digest.digest()
 
 
-def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, KeyUse]:
-    """Claim the keys until the transaction ends; return the earlier uses.
+def claim_keys(keys: Collection[Key]) -> tuple[dict[Key, KeyUse], set[Key]]:
+    """Claim the keys until the transaction ends; return the earlier uses, and the keys that could not be claimed.
 
-    Never waits: it raises `PublishInProgress` while the first publish with one of them runs. The locks end with their
-    transaction or connection.
+    Never waits: a key cannot be claimed while the first publish with it runs. The locks end with their transaction or
+    connection.
     """
     if not keys:
-        return {}
-    ((refused,),) = rows(TRY_LOCKS, [publisher_id or 0, sorted(keys)])
-    if refused:
-        raise PublishInProgress
+        return {}, set()
+    places = [*keys]
+    columns = {"publishers": [key.publisher_id for key in places], "keys": [key.text for key in places]}
+    refused = {places[number - 1] for (number,) in rows(TRY_LOCKS, columns)}
     # A statement of its own: it sees what was committed before the locks.
-    found = rows(EARLIER, [publisher_id, sorted(keys)])
-    return {key: KeyUse(bytes(fingerprint), *answer) for key, fingerprint, *answer in found}
+    found = rows(EARLIER, columns)
+    return {places[number - 1]: KeyUse(bytes(fingerprint), *answer) for number, fingerprint, *answer in found}, refused
 
 
-def remember(publisher_id: int | None, uses: Mapping[str, KeyUse], *, hours: int) -> None:
+def remember(uses: Mapping[Key, KeyUse], *, hours: int) -> None:
     """Store the answers by key, in the publish's own transaction."""
     if uses:
-        kept = [use._asdict() | {"key": key, "fingerprint": use.fingerprint.hex()} for key, use in uses.items()]
-        rows(REMEMBER, {"publisher": publisher_id, "uses": orjson.dumps(kept).decode(), "hours": hours})
+        kept = [
+            use._asdict() | {"publisher_id": key.publisher_id, "key": key.text, "fingerprint": use.fingerprint.hex()}
+            for key, use in uses.items()
+        ]
+        rows(REMEMBER, {"uses": orjson.dumps(kept).decode(), "hours": hours})
 
 
 def forget_expired() -> None:

@@ -1,51 +1,30 @@
-"""Check what publishers send against its event type, and publish it in one transaction (contract 1.1, 1.2, 2)."""
+"""Publish messages: what has come together is stored in one transaction (contract 2).
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Final
+A publication is what one request publishes, and stands alone: it is stored as a whole or not at all, and what is wrong
+with it costs the others nothing.
+"""
 
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
+
+from django.conf import settings
 from django.db import transaction
 
-from broker_project.core.db import rows
-from broker_project.core.json import is_json, media_type_of
-from delivery.callbacks.address import CallbackTerms
-from delivery.callbacks.create import CallbackRequest, create_callbacks, targets_of
-from delivery.publish.draft import Draft, check_json, check_metadata
-from delivery.publish.errors import (
-    EventTypeNotAllowed,
-    InvalidMetadata,
-    PayloadTooLarge,
-    Refusal,
-    RefusedItems,
-    SchemaViolated,
-    UnknownEventType,
-    UnsuitableContentType,
-)
-from delivery.publish.idempotency import KeyUse, claim_keys, remember
-from delivery.publish.open_messages import room_for
+from delivery.callbacks.address import CallbackTerms, callback_terms
+from delivery.callbacks.create import CallbackRequest, CallbackTarget, create_callbacks, targets_of
+from delivery.publish.errors import RefusedItems, TooManyDeliveries
+from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, remember
+from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
+from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, store
-from delivery.webhook.content import kept
-from subscriptions.models import EventKind
-from subscriptions.names import is_name, is_own
-from subscriptions.schemas import BrokenSchema, Schema, Violation, compiled
-from subscriptions.schemas.violations import KEPT
-
-STORED: Final = frozenset({EventKind.TOPIC, EventKind.QUEUE})
-"""The kinds that are stored first and sent afterwards."""
+from delivery.publish.together import together
 
 MAX_BATCH_DELIVERIES: Final = 100_000
 """More would take seconds in one transaction, and hundreds of megabytes here. One message may have any number."""
-
-SCHEMA: Final = "SELECT schema FROM subscriptions_eventtype WHERE id = %s"
-
-PUBLISHABLE: Final = """
-SELECT e.name, e.id, e.kind, e.content_type, CASE WHEN e.schema IS NOT NULL THEN e.version END,
-       NOT EXISTS (SELECT FROM subscriptions_publisher_event_types p WHERE p.publisher_id = %(publisher)s)
-       OR EXISTS (SELECT FROM subscriptions_publisher_event_types p
-                   WHERE p.publisher_id = %(publisher)s AND p.eventtype_id = e.id)
-  FROM subscriptions_eventtype e WHERE e.name = ANY(%(names)s)
-"""
 
 
 class KeyReusedError(Exception):
@@ -56,132 +35,136 @@ class KeyReusedError(Exception):
         self.position = position
 
 
+REFUSALS: Final = (
+    KeyReusedError,
+    MoreThanMayBeOpen,
+    PublishInProgress,
+    RefusedItems,
+    TooManyDeliveries,
+    TooManyOpenMessages,
+)
+"""What one publication is refused for."""
+
+
 @dataclass(frozen=True, slots=True)
-class Publishable:
-    """What a publish is checked against: an event type, for one publisher."""
+class PublishTerms:
+    """What applies to every publish."""
 
-    id: int
-    kind: str
-    content_type: str
-    schema_version: int | None
-    """None: it has no schema."""
-    is_allowed: bool
-    """Whether this publisher may publish it."""
+    key_hours: int
+    """How long an idempotency key is kept."""
+    senders: int
+    """The number of QUEUE senders."""
+    callbacks: CallbackTerms
 
 
-def publishable(names: Collection[str], publisher_id: int | None) -> dict[str, Publishable]:
-    """Return the event types of these names that exist; without a publisher (management), all are allowed."""
-    storable = sorted(name for name in names if is_name(name))
-    found = rows(PUBLISHABLE, {"publisher": publisher_id, "names": storable})
-    return {name: Publishable(*columns) for name, *columns in found}
+def publish_terms() -> PublishTerms:
+    """Return the terms in the settings; for interfaces, which pass them on."""
+    return PublishTerms(settings.IDEMPOTENCY_KEY_HOURS, settings.QUEUE_SENDERS, callback_terms())
 
 
-def allowed(name: str, event_types: Mapping[str, Publishable], kinds: Collection[str]) -> Publishable:
-    """Return the event type of this name.
+class Publication(NamedTuple):
+    """What one request publishes."""
 
-    Raises:
-        UnknownEventType: it does not exist.
-        EventTypeNotAllowed: this publisher may not publish it, or only the broker does.
-        InvalidMetadata: it is of none of these kinds.
-    """
-    if name not in event_types:
-        raise UnknownEventType(f"There is no event type {name[:255]!r}; create it before publishing.")
-    event_type = event_types[name]
-    if is_own(name):
-        raise EventTypeNotAllowed(f"{name} is the broker's own, and only the broker publishes it.")
-    if not event_type.is_allowed:
-        raise EventTypeNotAllowed(f"This publisher may not publish {name}.")
-    if event_type.kind not in kinds:
-        raise InvalidMetadata(f"{name} is of kind {event_type.kind}, answered by its endpoint: publish it by itself.")
-    return event_type
+    messages: Sequence[NewMessage]
+    """All of one publisher."""
+    max_open: int | None = None
+    """How many messages of the publisher may have unfinished deliveries."""
 
 
-def check_drafts(
-    drafts: Sequence[Draft | Refusal], *, publisher_id: int | None, max_bytes: int, kinds: Collection[str]
-) -> list[NewMessage]:
-    """Return the messages to publish, in the order of the drafts; nothing is stored.
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """How far a publication has come."""
 
-    A `Refusal` in a draft's place stands for an item that could not be read.
+    messages: Sequence[NewMessage]
+    max_open: int | None
+    refusal: Exception | None = None
+    known: dict[int, Accepted | int] = field(default_factory=dict)
+    """Earlier answers by position; a number is the position of the first message with the same key."""
+    new: dict[int, NewMessage] = field(default_factory=dict)
+    """The messages to store, by position."""
+    targets: dict[int, CallbackTarget] = field(default_factory=dict)
+    """Where their replies go, by position."""
+    routes: Sequence[Route] = ()
+    stored: dict[int, Accepted] = field(default_factory=dict)
 
-    Raises:
-        RefusedItems: some cannot be accepted, or are of none of these kinds; it says which and why.
-    """
-    event_types = publishable({draft.event_type for draft in drafts if isinstance(draft, Draft)}, publisher_id)
-    messages: list[NewMessage] = []
-    refusals: dict[int, Refusal] = {}
-    for position, draft in enumerate(drafts):
+    def look_up(self, uses: Mapping[Key, KeyUse], in_progress: Set[Key]) -> None:
+        """Tell new messages from known ones by their idempotency keys.
+
+        Raises:
+            PublishInProgress, KeyReusedError: see `publish`.
+        """
+        if in_progress and not in_progress.isdisjoint(filter(None, map(key_of, self.messages))):
+            raise PublishInProgress
+        first: dict[Key, int] = {}
+        for position, message in enumerate(self.messages):
+            key = key_of(message)
+            if key is None:
+                self.new[position] = message
+                continue
+            sibling = first.setdefault(key, position)
+            use = uses.get(key)
+            if message.fingerprint != (use or self.messages[sibling]).fingerprint:
+                raise KeyReusedError(position)
+            if use:
+                self.known[position] = Accepted(use.message_id, use.outcome, use.deliveries, replayed=True)
+            elif sibling != position:
+                self.known[position] = sibling
+            else:
+                self.new[position] = message
+
+    def find_targets(self, terms: CallbackTerms) -> None:
+        """Find out where replies go; raise `RefusedItems` if none can be sent."""
+        urls = {position: one.callback_url for position, one in self.new.items() if one.callback_url is not None}
+        if urls:
+            self.targets = targets_of(urls, terms, total=len(self.messages))
+
+    def room(self) -> AbstractContextManager[set[int]]:
+        """Return a reservation for the new messages among the open ones of their publisher; see `room_for`."""
+        publisher_id = self.messages[0].publisher_id if self.messages else None
+        return room_for(len(self.new), publisher_id=publisher_id, limit=self.max_open)
+
+    def check_size(self) -> None:
+        """Raise `TooManyDeliveries` if several messages together would become too many."""
+        deliveries = sum(len(route.matches) for route in self.routes)
+        if deliveries > MAX_BATCH_DELIVERIES and len(self.new) > 1:
+            raise TooManyDeliveries(deliveries, MAX_BATCH_DELIVERIES)
+
+    @contextmanager
+    def refusable(self) -> Iterator[None]:
+        """Note what it is refused for, which concerns no other."""
         try:
-            if isinstance(draft, Refusal):
-                raise draft
-            messages.append(_checked(draft, allowed(draft.event_type, event_types, kinds), max_bytes))
-        except Refusal as refusal:
-            refusals[position] = refusal
-    if refusals:
-        raise RefusedItems(refusals, len(drafts))
-    return messages
+            yield
+        except REFUSALS as refusal:
+            self.refusal = refusal
+
+    def callbacks(self) -> Iterator[CallbackRequest]:
+        """Yield the stored messages that get callbacks."""
+        for place, target in self.targets.items():
+            message = self.new[place]
+            yield CallbackRequest(self.stored[place].id, message.event_type_id, message.publisher_id, target)
+
+    def uses(self) -> Iterator[tuple[Key, KeyUse]]:
+        """Yield the new idempotency keys, with the answers."""
+        for place, message in self.new.items():
+            if key := key_of(message):
+                answer = self.stored[place]
+                yield key, KeyUse(message.fingerprint, answer.id, answer.outcome, answer.deliveries)
+
+    def answers(self) -> list[Accepted]:
+        """Return the answer to each message."""
+        found = [self.stored.get(place) or self.known[place] for place in range(len(self.messages))]
+        return [replace(self.stored[one], replayed=True) if isinstance(one, int) else one for one in found]
 
 
-def _checked(draft: Draft, event_type: Publishable, max_bytes: int) -> NewMessage:
-    if len(draft.body) > max_bytes:
-        raise PayloadTooLarge(f"A message has at most {max_bytes} bytes; this one has {len(draft.body)}.")
-    check_metadata(draft)
-    if draft.callback_url is not None and event_type.kind != EventKind.QUEUE:
-        raise InvalidMetadata(f"{draft.event_type} is of kind {event_type.kind}; only QUEUE takes a CallbackURL.")
-    if draft.destination is not None and event_type.kind == EventKind.QUEUE:
-        raise InvalidMetadata(f"{draft.event_type} is of kind {event_type.kind}; only TOPIC takes a destination.")
-    given, declared = draft.content_type or event_type.content_type, event_type.content_type
-    if media_type_of(given) != media_type_of(declared) and not (is_json(given) and is_json(declared)):
-        raise UnsuitableContentType(f"This event type takes {declared}; send it with that Content-Type.")
-    if is_json(declared):
-        check_json(draft.body)
-        if violations := _violations(draft, event_type):
-            raise SchemaViolated(f"The body does not satisfy the schema of {draft.event_type}; see errors.", violations)
-    return NewMessage(
-        event_type_id=event_type.id,
-        event_type=draft.event_type,
-        body=draft.body,
-        content_type=given,
-        headers=kept(draft.headers),
-        filter_string=draft.filter_string,
-        idempotency_key=draft.idempotency_key,
-        kind=event_type.kind,
-        callback_url=draft.callback_url,
-        destination=draft.destination,
-        ttl=draft.ttl,
-        not_before=draft.not_before,
-    )
+def key_of(message: NewMessage) -> Key | None:
+    """Return the message's idempotency key, which is its publisher's own."""
+    return Key(message.publisher_id, message.idempotency_key) if message.idempotency_key else None
 
 
-def _violations(draft: Draft, event_type: Publishable) -> Sequence[Violation]:
-    if event_type.schema_version is None:
-        return ()
-    try:
-        schema = _schema(event_type.id, event_type.schema_version)
-    except BrokenSchema as broken:  # it was stored directly, or before the limit existed
-        return [Violation("", f"The schema itself cannot be used. {broken}")]
-    return schema.violations(draft.body) if schema else ()
+def publish(messages: Sequence[NewMessage], terms: PublishTerms, *, max_open: int | None = None) -> list[Accepted]:
+    """Store the messages of one publisher in their order, all or none, and wake the lines that got something.
 
-
-@lru_cache(maxsize=KEPT)
-def _schema(event_type_id: int, version: int) -> Schema | None:  # noqa: ARG001 - the cache is valid for one version
-    """Return the event type's schema: that version, or a newer one stored since it was read; None: it has none now."""
-    found = rows(SCHEMA, [event_type_id])
-    return compiled(found[0][0]) if found and found[0][0] is not None else None
-
-
-def publish(
-    messages: Sequence[NewMessage],
-    *,
-    publisher_id: int | None,
-    key_hours: int,
-    senders: int,
-    callbacks: CallbackTerms,
-    max_open: int | None = None,
-) -> list[Accepted]:
-    """Store the messages in their order, all or none, and wake the lines that got something.
-
-    Returns an answer for each message, in order, once everything is durable. `senders` is the number of QUEUE senders,
-    `max_open` how many messages of the publisher may have unfinished deliveries.
+    Returns an answer for each message, in order, once everything is durable.
 
     Raises:
         PublishInProgress: a publish with one of the idempotency keys is still running.
@@ -189,45 +172,43 @@ def publish(
         RefusedItems: some have a callback URL that no reply can be sent to.
         TooManyDeliveries: they would become more than a batch may.
         TooManyOpenMessages: with the new ones there would be more open than `max_open`.
+        MoreThanMayBeOpen: they alone are more than `max_open`.
+        django.db.Error
     """
-    with transaction.atomic():
-        known = _known(messages, publisher_id)
-        new = {position: message for position, message in enumerate(messages) if position not in known}
-        urls = {position: one.callback_url for position, one in new.items() if one.callback_url is not None}
-        targets = targets_of(urls, callbacks, total=len(messages)) if urls else {}
-        with room_for(len(new), publisher_id=publisher_id, limit=max_open) as opened:
-            accepted = store([*new.values()], publisher_id, senders, max_deliveries=MAX_BATCH_DELIVERIES)
-            opened.update(one.id for one in accepted if one.deliveries)
-        stored = dict(zip(new, accepted, strict=True))
-        wanted = {stored[n].id: CallbackRequest(new[n].event_type_id, target) for n, target in targets.items()}
-        create_callbacks(wanted, publisher_id, callbacks)
-        uses = {
-            one.idempotency_key: KeyUse(one.fingerprint, answer.id, answer.outcome, answer.deliveries)
-            for one, answer in zip(new.values(), accepted, strict=True)
-            if one.idempotency_key
-        }
-        remember(publisher_id, uses, hours=key_hours)
-    answers: list[Accepted] = []
-    for position in range(len(messages)):
-        answer = stored.get(position) or known[position]
-        answers.append(replace(stored[answer], replayed=True) if isinstance(answer, int) else answer)
-    return answers
+    (answer,) = publish_together([Publication(messages, max_open)], terms)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
-def _known(messages: Sequence[NewMessage], publisher_id: int | None) -> dict[int, Accepted | int]:
-    """Return the earlier answers, by position; a number is the position of the first item with the same key."""
-    claimed = claim_keys(publisher_id, {message.idempotency_key for message in messages if message.idempotency_key})
-    known: dict[int, Accepted | int] = {}
-    first: dict[str, int] = {}
-    for position, message in enumerate(messages):
-        if not message.idempotency_key:
-            continue
-        sibling = first.setdefault(message.idempotency_key, position)
-        use = claimed.get(message.idempotency_key)
-        if message.fingerprint != (use or messages[sibling]).fingerprint:
-            raise KeyReusedError(position)
-        if use:
-            known[position] = Accepted(use.message_id, use.outcome, use.deliveries, replayed=True)
-        elif sibling != position:
-            known[position] = sibling
-    return known
+def publish_together(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
+    """Publish each as `publish` does, in one transaction; return its answers, or the exception that it ended with."""
+    return together(partial(_publish, terms=terms), publications) if publications else []
+
+
+@transaction.atomic
+def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
+    all_of_them = [_Progress(*one) for one in publications]
+    uses, in_progress = claim_keys({key for one in all_of_them for key in map(key_of, one.messages) if key})
+    with ExitStack() as rooms:
+        opened: dict[_Progress, set[int]] = {}
+        for one in all_of_them:
+            with one.refusable():
+                one.look_up(uses, in_progress)
+                one.find_targets(terms.callbacks)
+                opened[one] = rooms.enter_context(one.room())
+                in_progress.update(key for key in map(key_of, one.new.values()) if key)
+        routes = iter(routes_of([message for one in opened for message in one.new.values()]))
+        for one in opened:
+            with one.refusable():
+                one.routes = [*islice(routes, len(one.new))]
+                one.check_size()
+        accepted = [one for one in opened if one.refusal is None]
+        new = [message for one in accepted for message in one.new.values()]
+        answers = iter(store(new, [route for one in accepted for route in one.routes], terms.senders))
+        for one in accepted:
+            one.stored = dict(zip(one.new, islice(answers, len(one.new)), strict=True))
+            opened[one].update(answer.id for answer in one.stored.values() if answer.deliveries)
+    create_callbacks([request for one in accepted for request in one.callbacks()], terms.callbacks)
+    remember({key: use for one in accepted for key, use in one.uses()}, hours=terms.key_hours)
+    return [one.refusal or one.answers() for one in all_of_them]

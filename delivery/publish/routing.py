@@ -12,7 +12,7 @@ import structlog
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter, text_at
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
@@ -103,9 +103,9 @@ def _directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
 
     It is the destination's first subscription, by position and id, whose filter is true or fails.
     """
-    candidates, work = _candidates(messages), Work()
+    candidates = _candidates(messages)
     return [
-        [*itertools.islice(qualified(candidates[n], one.document, work), 1)] if n in candidates else None
+        [*itertools.islice(qualified(candidates[n], one.document), 1)] if n in candidates else None
         for n, one in enumerate(messages)
     ]
 

@@ -1,7 +1,7 @@
 """Store messages with their deliveries: one statement for all of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
-from delivery.publish.errors import TooManyDeliveries
 from delivery.publish.idempotency import fingerprint_of
 from delivery.publish.routing import (
     SENDER_LINE,
@@ -22,10 +21,9 @@ from delivery.publish.routing import (
     filter_groups,
     log_unreceived,
     ordering_key_of,
-    routes_of,
     sender_lines,
 )
-from subscriptions.filters import Document
+from subscriptions.filters import Document, Work
 from subscriptions.models import EventKind
 
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_group")
@@ -138,13 +136,19 @@ class NewMessage(Draft):
     event_type_id: int
     kind: str = EventKind.TOPIC
     """The event type's."""
+    publisher_id: int | None = None
+    """None: published with a management key, or by the broker itself."""
     copy_of: int | None = None
     """The message that is resubmitted as this one (contract 5.8)."""
+    work: Work = field(default_factory=Work, compare=False)
+    """What filters do; the messages of one publish share it."""
 
     @cached_property
     def document(self) -> Document:
         """What filters see of it."""
-        return document_of(self.headers, self.content_type, self.filter_string, self.body)
+        document = document_of(self.headers, self.content_type, self.filter_string, self.body)
+        document.work = self.work
+        return document
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -165,24 +169,15 @@ class Accepted:
     """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 
 
-def store(
-    messages: Sequence[NewMessage], publisher_id: int | None, senders: int, *, max_deliveries: int | None = None
-) -> list[Accepted]:
-    """Store the messages in their order and, after the commit, wake the lines that got something.
-
-    Raises `TooManyDeliveries` if several messages together would become more than `max_deliveries`.
-    """
+def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int) -> list[Accepted]:
+    """Store the messages in their order, with their deliveries; after the commit, wake the lines that got something."""
     if not messages:
         return []
-    routes = routes_of(messages)
-    deliveries = sum(len(route.matches) for route in routes)
-    if max_deliveries is not None and deliveries > max_deliveries and len(messages) > 1:
-        raise TooManyDeliveries(deliveries, max_deliveries)
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
     pulled = {one.subscription_id: one.subscriber_id for route in routes for one in route.matches if one.is_pulled}
     arguments = {
         "body": [message.body for message in messages],
-        "messages": _message_columns(messages, routes, publisher_id),
+        "messages": _message_columns(messages, routes),
         "pulled": sorted(pulled),
         "senders": [*queues],
         **_delivery_columns(messages, routes),
@@ -201,13 +196,13 @@ def store(
     return [Accepted(found_id, route.outcome, len(route.matches)) for found_id, route in zip(ids, routes, strict=True)]
 
 
-def _message_columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_id: int | None) -> str:
+def _message_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> str:
     return orjson.dumps(
         [
             {
                 "position": place,
                 "event_type_id": message.event_type_id,
-                "publisher_id": publisher_id,
+                "publisher_id": message.publisher_id,
                 "content_type": message.content_type,
                 "headers": message.headers,
                 "filter_string": message.filter_string,

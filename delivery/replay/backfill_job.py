@@ -369,6 +369,7 @@ def _missed(subscription: Subscription, message_ids: Sequence[int]) -> list[_Mis
     ):
         if wanted in {"", filter_string or ""}:
             document = document_of([(name, value) for name, value in headers], content_type, filter_string, body or b"")
+            document.work = work
             key = ordering_key_of(path, document)
-            missed += [_Missed(message_id, match.failure, key) for match in qualified([candidate], document, work)]
+            missed += [_Missed(message_id, match.failure, key) for match in qualified([candidate], document)]
     return missed

@@ -6,12 +6,12 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import CallbackTerms
 from delivery.models import Delivery, Message, MessageOutcome, Replay, ReplayKind
+from delivery.publish.check import STORED, Submission, allowed, check, publishable
 from delivery.publish.cloud_events import with_id_suffix
 from delivery.publish.draft import Draft
 from delivery.publish.errors import RefusedItems
-from delivery.publish.publish import STORED, allowed, check_drafts, publish, publishable
+from delivery.publish.publish import PublishTerms, publish
 from delivery.publish.routing import ordering_key_of
 from delivery.publish.store import Accepted, NewMessage
 from delivery.replay.eligibility import Sent, resubmit_refusal
@@ -102,7 +102,7 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> tuple[int, NewMessag
         filter_string=message.filter_string,
     )
     try:
-        (new,) = check_drafts([draft], publisher_id=None, max_bytes=max_bytes, kinds=STORED)
+        (new,) = check(Submission([draft], publisher_id=None), max_bytes=max_bytes)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
     ((copy_id,),) = rows("SELECT nextval('delivery_message_id_seq')")
@@ -121,7 +121,7 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> tuple[int, NewMessag
     return copy.pk, new
 
 
-def republish(message_id: int, *, key_hours: int, senders: int, callbacks: CallbackTerms) -> Accepted:
+def republish(message_id: int, terms: PublishTerms) -> Accepted:
     """Publish a stored message again as its publisher did, as a copy.
 
     Time to live, delay and `CallbackURL` are not repeated: the first two are over, the last is not stored.
@@ -142,16 +142,11 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
             headers=[(name, value) for name, value in message.headers],
             filter_string=message.filter_string,
             kind=event_type.kind,
+            publisher_id=message.publisher_id,
             destination=message.destination,
             copy_of=message.copy_of or message.pk,
         )
-        (accepted,) = publish(
-            [copy],
-            publisher_id=message.publisher_id,
-            key_hours=key_hours,
-            senders=senders,
-            callbacks=callbacks,
-        )
+        (accepted,) = publish([copy], terms)
         _leave_to_backfills(message, event_type)  # one that has begun since has not ended: it waits for this
     return accepted
 
@@ -175,7 +170,8 @@ def _republishable(message_id: int) -> tuple[Message, EventType]:
     event_type = message.event_type
     if event_type is None or event_type.kind == EventKind.SYNC:
         raise NotResubmittable("Its event type has been deleted, or is of kind SYNC.")
-    allowed(event_type.name, publishable({event_type.name}, message.publisher_id), STORED)
+    asked = message.publisher_id, event_type.name
+    allowed(asked, publishable([asked]), STORED)
     return message, event_type
 
 

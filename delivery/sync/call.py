@@ -84,7 +84,6 @@ class Call:
     """A call that has begun."""
 
     message: NewMessage
-    publisher_id: int | None
     message_id: int
     delivery_id: int
     published_at: datetime
@@ -92,14 +91,14 @@ class Call:
     """None: no subscription qualifies."""
 
 
-def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> tuple[Ended, int]:
+def call(message: NewMessage, *, caller: Caller) -> tuple[Ended, int]:
     """Call the subscription that qualifies, of several the oldest; return its answer and the recorded message's id.
 
     It is 0 if the call could not be recorded. Raises `CallFailed` if there is no answer, which is recorded too.
     """
     found = subscriptions_to_ask(message)
     with caller.slot(found[0].subscription_id) if found else nullcontext():
-        begun = _begin(message, publisher_id, found)
+        begun = _begin(message, found)
         ended = _ended(begun, found, caller)
         message_id = begun.message_id if record(begun, ended) else 0
     if ended.status is DeliveryStatus.FAILED:
@@ -110,7 +109,7 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> tu
     return ended, message_id
 
 
-def _begin(message: NewMessage, publisher_id: int | None, found: list[Match]) -> Call:
+def _begin(message: NewMessage, found: list[Match]) -> Call:
     """Take ids and load the destination; log an error if several subscriptions qualify (contract 7.1)."""
     wanted = found[0].subscription_id if found else None
     ((message_id, delivery_id, now, script, *configured),) = rows(BEGIN, [wanted])
@@ -124,7 +123,7 @@ def _begin(message: NewMessage, publisher_id: int | None, found: list[Match]) ->
             subscription_ids=qualify,
             asked=wanted,
         )
-    return Call(message, publisher_id, message_id, delivery_id, now, destination)
+    return Call(message, message_id, delivery_id, now, destination)
 
 
 def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
@@ -190,7 +189,7 @@ def _columns(call: Call, ended: Ended) -> dict[str, object]:
     return {
         "message_id": call.message_id,
         "event_type_id": message.event_type_id,
-        "publisher_id": call.publisher_id,
+        "publisher_id": call.message.publisher_id,
         "body": message.body,
         "content_type": message.content_type,
         "headers": orjson.dumps(message.headers).decode(),

@@ -4,11 +4,12 @@ The `RateLimit` fields are those of draft-ietf-httpapi-ratelimit-headers, with o
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
+from django.db import Error, InterfaceError, OperationalError
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -19,13 +20,15 @@ from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.keys import key_for
+from subscriptions.credentials.keys import key_for, keys_for
 from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
 from subscriptions.models import ApiKey
 
 KEYS: Final = "keys"
 """What a client without a usable key may be guessing."""
+FOUND: Final = "broker.found_keys"
+"""Where a request notes keys that have been looked up for it and others, by token."""
 RATE: Final = "broker.rate"
 """Where a request notes the state of its key's rate limit."""
 POLICY: Final = '"default"'
@@ -70,7 +73,10 @@ class ApiKeyAuthentication(BaseAuthentication):
         token_hash = hash(token)
         if token_hash not in recent_tokens:
             check_failures(request, at=KEYS)
-        key = key_for(token, now=timezone.now())
+        found: Mapping[str, ApiKey] | Error = request.META.get(FOUND, {})
+        if isinstance(found, Error):
+            raise found
+        key = found.get(token) or key_for(token, now=timezone.now())
         if key is None:
             recent_tokens.discard(token_hash)
             count_failure(request, at=KEYS)
@@ -86,6 +92,21 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         """Return the value of `WWW-Authenticate`."""
         return SCHEME
+
+
+def find_keys(variables: Sequence[dict[str, Any]]) -> None:
+    """Look up together the keys of several requests, given by their WSGI variables, that are about to be authenticated.
+
+    Only keys that were valid recently: what others may look up is limited.
+    """
+    headers = {one["HTTP_AUTHORIZATION"] for one in variables if "HTTP_AUTHORIZATION" in one}
+    tokens = [token for header in headers if (token := bearer_in(header)) and hash(token) in recent_tokens]
+    try:
+        found: Mapping[str, ApiKey] | Error = keys_for(tokens, now=timezone.now())
+    except (InterfaceError, OperationalError) as outage:
+        found = outage  # so that they do not wait for the database one after the other
+    for one in variables:
+        one[FOUND] = found
 
 
 def check_failures(request: Request, *, at: str) -> None:

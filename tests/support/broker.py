@@ -22,7 +22,7 @@ from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
 from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup
-from delivery.publish.publish import publish
+from delivery.publish.publish import PublishTerms, publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
@@ -133,7 +133,7 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
         **fields,
     }
     messages = [NewMessage(body=body, **fields) for body in bodies]
-    return publish(messages, publisher_id=None, key_hours=24, senders=QUEUE_SENDERS, callbacks=callback_terms())
+    return publish(messages, PublishTerms(24, QUEUE_SENDERS, callback_terms()))
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

@@ -88,7 +88,7 @@ def operation(
     scope: str,
     permission: type[BasePermission],
     *,
-    is_audited: bool = False,
+    base: type[APIView] = APIView,
     parser_classes: Sequence[type[BaseParser]] = tuple(APIView.parser_classes),
     **schema: Any,
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
@@ -110,7 +110,7 @@ def operation(
             "needs": {method: scope},
             method: extend_schema(operation_id=act.__name__, **schema)(handler),
         }
-        view_class: type[APIView] = type(act.__name__, (Audited if is_audited else APIView,), members)
+        view_class: type[APIView] = type(act.__name__, (base,), members)
         return view_class.as_view()
 
     return view_of

@@ -48,7 +48,7 @@ from wsgiref.headers import Headers
 
 from django.conf import settings
 
-from broker_project.server.rsgi import RsgiApplication
+from broker_project.server.rsgi import application
 
 BODY = b" " * settings.MAX_BATCH_BYTES
 SCOPE = SimpleNamespace(
@@ -71,11 +71,13 @@ class Client:
     def response_bytes(self, status, headers, body):
         print(status)
         if self.next and status == 404:
-            asyncio.run_coroutine_threadsafe(RsgiApplication().__rsgi__(SCOPE, self.next), self.loop).result()
+            asyncio.run_coroutine_threadsafe(application.__rsgi__(SCOPE, self.next), self.loop).result()
 
 
 async def main():
-    await RsgiApplication().__rsgi__(SCOPE, Client(asyncio.get_running_loop(), 3))
+    loop = asyncio.get_running_loop()
+    application.__rsgi_init__(loop)
+    await application.__rsgi__(SCOPE, Client(loop, 3))
 
 
 asyncio.run(main())

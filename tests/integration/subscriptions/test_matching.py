@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from django.db import transaction
@@ -262,10 +262,10 @@ def test_if_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
 @pytest.mark.behaviour("3.6")
 def test_the_filters_of_a_batch_share_one_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_WORK", 10_000)
-    event_type = factories.event_type()
+    event_type, work = factories.event_type(), document.Work()
     (one,) = many(1, event_type, filter="$$->'Body'->'a' = '[]'")
     plain = factories.subscription(event_type=event_type)
-    batch = [new(event_type, b'{"a": [%s]}' % (b" " * 3000)) for _ in range(5)]
+    batch = [replace(new(event_type, b'{"a": [%s]}' % (b" " * 3000)), work=work) for _ in range(5)]
     failures = [
         [(match.subscription_id, bool(match.failure)) for match in matches] for matches in matching_subscriptions(batch)
     ]

@@ -6,9 +6,8 @@ import pytest
 from django.db import connection
 
 from broker_project.core.db import forget_connection
-from delivery.callbacks.address import callback_terms
 from delivery.publish import routing
-from delivery.publish.publish import publish
+from delivery.publish.publish import publish, publish_terms
 from delivery.publish.store import NewMessage
 from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -53,7 +52,7 @@ def published(event_type: EventType, number: int, filter_string: str, destinatio
         filter_string=filter_string,
         destination=destination,
     )
-    return publish([message], publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())[0].deliveries
+    return publish([message], publish_terms())[0].deliveries
 
 
 def searched(plan: ExplainedStatement) -> Iterator[str]:

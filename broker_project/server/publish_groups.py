@@ -1,0 +1,155 @@
+"""Requests that publish one event: those that have come meanwhile are answered together, from one transaction.
+
+A request that comes alone waits for nobody. While a group is under way the next one gathers, so groups grow with the
+load, and neither a thread nor a transaction is needed for each request.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+import structlog
+from django.core.handlers.exception import response_for_exception
+from django.core.handlers.wsgi import WSGIRequest
+from django.core.signals import request_finished, request_started
+from django.http.response import HttpResponseBase
+from django.template.response import SimpleTemplateResponse
+from django.utils.log import log_response
+
+from broker_project.wsgi import application
+from delivery.api.publish_view import MAY_DEFER, DeferredAnswer, publish_all
+from subscriptions.api.authentication import find_keys
+from subscriptions.credentials.tokens import bearer_in, recent_tokens
+
+EVENTS: Final = "/api/v1/events/"
+"""Addresses to which one event is posted begin with this."""
+MAX_REQUESTS: Final = 64
+"""Of a group: more gain nothing, and the first would wait for the last."""
+SLOW_SECONDS: Final = 0.05
+"""When a group takes longer, for example because one event goes to thousands of subscribers, the next one begins."""
+MAX_GROUPS: Final = 4
+"""At a time."""
+FAILED: Final = 400
+"""Django logs answers from this status on."""
+
+log = structlog.get_logger(__name__)
+
+
+def may_be_grouped(scope: Any) -> bool:
+    """Return whether a request publishes one event, with a key that was valid recently.
+
+    What others send is answered alone: looking up many unknown keys must not delay publishers.
+    """
+    if scope.method != "POST" or not scope.path.startswith(EVENTS):
+        return False
+    token = bearer_in(scope.headers.get("authorization") or "")
+    return token is not None and hash(token) in recent_tokens
+
+
+class Call(Protocol):
+    """One request."""
+
+    environ: dict[str, Any]
+    """Its WSGI variables."""
+
+    def send(self, answer: HttpResponseBase) -> None:
+        """Send the answer; from any thread."""
+
+
+class PublishGroups:
+    """Gathers requests on the server's event loop, and answers each group in a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
+        self._loop = loop
+        self._threads = threads
+        self._waiting: deque[tuple[Call, asyncio.Future[None]]] = deque()
+        self._running = 0
+        self._begun_at = 0.0
+
+    def answered(self, call: Call) -> "asyncio.Future[None]":
+        """Return a future that is done when the request has been answered."""
+        future = self._loop.create_future()
+        self._waiting.append((call, future))
+        self._begin()
+        return future
+
+    def _begin(self) -> None:
+        """Begin a group of what waits, unless one has just begun."""
+        if not self._waiting or self._running >= MAX_GROUPS:
+            return
+        now = time.monotonic()
+        if self._running and now < self._begun_at + SLOW_SECONDS:
+            if len(self._waiting) == 1:
+                self._loop.call_later(self._begun_at + SLOW_SECONDS - now, self._begin)
+            return
+        group = [self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting)))]
+        self._running += 1
+        self._begun_at = now
+        self._threads.submit(self._answer, group)
+
+    def _answer(self, group: "Sequence[tuple[Call, asyncio.Future[None]]]") -> None:
+        """Answer a group, and what takes longer in threads of their own."""
+        futures = dict(group)
+        try:
+            for call, answer in _answers(futures):
+                if isinstance(answer, DeferredAnswer) and not answer.is_ready:
+                    self._threads.submit(self._answer_apart, call, answer, futures.pop(call))
+                else:
+                    call.send(_completed(answer))
+        except Exception:
+            log.exception("publish.group_failed")
+        finally:
+            request_finished.send(sender=PublishGroups)
+            self._loop.call_soon_threadsafe(self._end, [*futures.values()])
+
+    def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
+        self._running -= 1
+        _set_done(futures)
+        self._begin()
+
+    def _answer_apart(self, call: Call, answer: DeferredAnswer, future: "asyncio.Future[None]") -> None:
+        try:
+            call.send(_completed(answer))
+        finally:
+            request_finished.send(sender=PublishGroups)
+            self._loop.call_soon_threadsafe(_set_done, [future])
+
+
+def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+def _answers(calls: Iterable[Call]) -> list[tuple[Call, HttpResponseBase]]:
+    """Return the answer to each request, or what completes it, after all of them have been published."""
+    request_started.send(sender=PublishGroups)
+    find_keys([call.environ for call in calls])
+    answers = [(call, application.get_response(WSGIRequest(call.environ | {MAY_DEFER: True}))) for call in calls]
+    deferred = [answer for _, answer in answers if isinstance(answer, DeferredAnswer)]
+    if deferred:
+        publish_all(deferred)
+    return answers
+
+
+def _completed(answer: HttpResponseBase) -> Any:
+    """Return a deferred answer as Django would have: rendered, logged, and with the headers that middleware adds."""
+    if not isinstance(answer, DeferredAnswer):
+        return answer
+    request = answer.view.request
+    made: Any
+    try:
+        made = answer.completed()
+        if isinstance(made, SimpleTemplateResponse):
+            made = made.render()
+    except Exception as failure:  # noqa: BLE001 - as Django's handler
+        made = response_for_exception(request, failure)
+    for name, value in answer.items():
+        if name != "Content-Type":
+            made[name] = value
+    if made.status_code >= FAILED:
+        log_response("%s: %s", made.reason_phrase, request.path, response=made, request=request)
+    return made
