@@ -43,7 +43,7 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.steps import Settlement
+from delivery.worker.slots import Settlement
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 NOT_SENT: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}

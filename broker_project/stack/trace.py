@@ -51,7 +51,7 @@ CLAIM: Final = "delivery/dispatch/claim.py", "claim"
 REQUEST: Final = "delivery/http/client.py", "HttpClient.start"
 WAIT: Final = "delivery/http/client.py", "HttpClient.wait"
 """Returns the answers."""
-RELEASE: Final = "delivery/worker/release.py", "Releaser.release"
+RELEASE: Final = "delivery/worker/leases.py", "Releaser.release"
 OPEN: Final = "SELECT count(*) FROM delivery_open"
 LEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 

@@ -84,7 +84,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     fields = (
         *("owned_by", "lane", "queue", "retry_line", "main_line", "state", "waiting", "deferred", "deferred_due"),
         *("delayed", "awaiting_release", "oldest_pending", "in_flight", "hold_list"),
-        *("last_sequence", "worker", "lease_until", "epoch"),
+        *("last_sequence", "run_by", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
     )
     prefetched = (STATUS,)
@@ -102,6 +102,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     hold_reason = column("held because", lambda line: hold.reason if (hold := STATUS.of(line).hold) else "-")
     next_try = column("next try", lambda line: instant(hold.next_try_at if (hold := STATUS.of(line).hold) else None))
     oldest_pending = column("oldest unfinished", _oldest_since)
+    run_by = column("worker", lambda line: line.run_by or "-")
     in_flight = column("in flight", lambda line: sender.in_flight if (sender := SENDER.of(line)) else "-")
     hold_list = column(
         "holds",

@@ -77,7 +77,7 @@ class LineSerializer(serializers.Serializer[Any]):
     next_try_at = NullableTime(source="status.hold.next_try_at")
     holds = HoldSerializer(source="status.holds", many=True, help_text=f"The {MAX_HOLDS} oldest.")
     last_sequence = serializers.IntegerField(source="line.last_sequence")
-    worker = serializers.CharField(source="line.worker")
+    worker = serializers.CharField(source="line.run_by")
     lease_until = NullableTime(source="line.lease_until")
     retry = RetryLineSerializer()
     paused = LinePauseSerializer(many=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE, Claim
+from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE
 from delivery.dispatch.parked_groups import unpark
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
@@ -52,7 +52,7 @@ waiting AS (
                   WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id
                     AND d.due_at <= (SELECT clock_timestamp())
                   ORDER BY d.due_at, d.id LIMIT 1))
-SELECT l.id, l.queue, l.epoch
+SELECT l.id, l.queue, l.epoch, l.worker
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
@@ -60,10 +60,10 @@ SELECT l.id, l.queue, l.epoch
                        AND (l.lane = 'main' OR NOT s.half_open) {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
  UNION
-SELECT l.id, l.queue, l.epoch FROM delivery_line l
+SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
  WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
  UNION
-SELECT l.id, l.queue, l.epoch FROM (
+SELECT l.id, l.queue, l.epoch, l.worker FROM (
   SELECT line_id FROM delivery_hold WHERE due_at <= (SELECT clock_timestamp())
    UNION
   SELECT line_id FROM delivery_hold
@@ -72,7 +72,7 @@ SELECT l.id, l.queue, l.epoch FROM (
   LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND holds.number > holds.resting
  UNION
-SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE l.lease_until < clock_timestamp()
+SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
@@ -85,22 +85,22 @@ class DueLine(NamedTuple):
     queue: str
     epoch: int
     """The same as before: nobody has claimed it since."""
+    worker: str
+    """Who claimed it last."""
 
 
 class SweepMemory:
     """What a sweeper remembers of due lines, to know which of them its own process has to run (contract 6.2).
 
-    A line of a queue that the process consumes: if its hint was not taken, or nobody has come since the last sweep.
-    Another line: if it has been due for ten seconds without anybody. It then counts as its own until someone else
-    claims it.
+    A line of a queue that the process consumes, or that it claimed last: if its hint was not taken, or nobody has come
+    since the last sweep. Another line: if it has been due for ten seconds without anybody.
     """
 
-    def __init__(self, queues: Collection[str]) -> None:
+    def __init__(self, worker: str, queues: Collection[str]) -> None:
+        self._worker = worker
         self._queues = queues
         self._due_for: dict[DueLine, float] = {}
         """Seconds. A line that is not due any more is forgotten."""
-        self._taken_over: dict[int, int] = {}
-        """By the line's id: the epoch under which this process claimed it, although its queue is not ours."""
         self._swept_at = 0.0
 
     def left_to_us(self, due: Sequence[DueLine], untaken: Collection[str], now: float) -> list[int]:
@@ -113,15 +113,9 @@ class SweepMemory:
         seen = {line.id for line in self._due_for}
         self._due_for = {line: self._due_for[line] + passed if line in self._due_for else 0.0 for line in due}
         self._swept_at = now
-        own = {line for line in due if line.queue in self._queues or self._taken_over.get(line.id) == line.epoch}
+        own = {line for line in due if line.queue in self._queues or line.worker == self._worker}
         left = [line.id for line in due if line in own and (line.queue in untaken or line.id in seen)]
         return left + [line.id for line in due if line not in own and self._due_for[line] >= TAKEOVER_SECONDS]
-
-    def claimed(self, claims: Iterable[Claim]) -> None:
-        """Note what this process has claimed of the lines left to it."""
-        if len(self._taken_over) > MAX_LINES_PER_SWEEP:
-            self._taken_over.clear()  # most are of replies and have ended; the others wait once more
-        self._taken_over |= {one.line_id: one.epoch for one in claims if one.queue not in self._queues}
 
 
 def due_lines() -> list[DueLine]:

@@ -115,6 +115,7 @@ class Line(models.Model):
     """Raised at each claim; settles under an older one are fenced."""
     lease_until = models.DateTimeField(null=True)
     worker = models.CharField(max_length=255, default="", db_default="")
+    """Who claimed it last."""
     last_sequence = models.BigIntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True)
     """Until when it rests although it has work; `Hold` says what it waits for otherwise."""
@@ -136,6 +137,11 @@ class Line(models.Model):
 
     def __str__(self) -> str:
         return f"{self.owner} ({Lane(self.lane).label.lower()})"
+
+    @property
+    def run_by(self) -> str:
+        """The worker that has it; empty: none has."""
+        return self.worker if self.lease_until else ""
 
     @property
     def owner(self) -> str:

@@ -131,7 +131,8 @@ SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NUL
 """A callback line has one reply."""
 
 SENDERS: Final = f"""
-SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, later.oldest), (
+SELECT l.sender, l.id, l.queue, CASE WHEN l.lease_until IS NULL THEN '' ELSE l.worker END, l.lease_until,
+       LEAST(fresh.oldest, later.oldest), (
          SELECT count(DISTINCT d.id)
            FROM delivery_pageread p CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
           CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d

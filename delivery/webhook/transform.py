@@ -15,7 +15,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.content import Content, merged
 from delivery.webhook.destination import Destination
 from delivery.webhook.request import Outgoing
-from delivery.worker.steps import Withheld
+from delivery.worker.slots import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made

@@ -10,12 +10,10 @@ import structlog
 from broker_project.core.db import forget_connection, waits_until
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
-from delivery.dispatch.claim import Claim
 from delivery.dispatch.notify import HintListener, Link
 from delivery.http.client import HttpClient
-from delivery.worker.release import Releaser
+from delivery.worker.leases import Releaser
 from delivery.worker.rounds import NO_LINK, Rounds
-from subscriptions.scripting.runner import ScriptRunner
 
 log = structlog.get_logger(__name__)
 
@@ -30,26 +28,21 @@ class EventLoop(threading.Thread):
         queue_max_in_flight: int,
         terms: CallbackTerms,
         egress: EgressPolicy,
-        on_claim: Callable[[Sequence[Claim]], object] = lambda _claims: None,
         on_failure: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(name="event-loop", daemon=True)
         self.worker = worker
         self._on_failure = on_failure
         self._client = HttpClient(egress=egress)
-        self._scripts = ScriptRunner()
-        self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(worker, self.take, on_failure)
         self._listener = HintListener(worker, partial(self.take, link=None))
         self.lines = Rounds(
             self._client,
             self._releaser,
-            self._scripts,
             terms,
             self._listener,
             worker=worker,
             queue_max_in_flight=queue_max_in_flight,
-            on_claim=on_claim,
         )
         self.budget = self.lines.budget
         self._inbox: list[tuple[str, Sequence[int], Link | None]] = []
@@ -89,7 +82,8 @@ class EventLoop(threading.Thread):
             self._listener.stop()
             self._releaser.stop()
             self._client.close()
-            self._scripts.close()
+            if self.lines.scripts:
+                self.lines.scripts.close()
             forget_connection()
 
     def _round(self) -> None:
@@ -101,6 +95,7 @@ class EventLoop(threading.Thread):
         if self._stopping.is_set():
             self.lines.stop()  # before they hear of their answers, or they would send once more
         self.lines.answered(answers)
-        self.lines.ran(self._scripts.finished())
+        if self.lines.scripts:
+            self.lines.ran(self.lines.scripts.finished())
         with waits_until(self.lines.leases.database_deadline()):
             self.lines.go()

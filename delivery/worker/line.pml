@@ -12,7 +12,7 @@
      worker, unheard  settles again, then undoes the page's mark  delivery/worker/page_sql.py, round_trip.py
      worker, send     one request, only while the lease lasts     delivery/worker/rounds.py, delivery/http/client.py
      worker, renew    the lease lasts on                          delivery/worker/leases.py
-     worker, released lets publishers wake the line again         delivery/worker/release.py
+     worker, released lets publishers wake the line again         delivery/worker/leases.py
      worker, idle     waits for a task or a hint, or sweeps       delivery/dispatch/sweep.py
      faults           leases that run out, and crashes
 

@@ -25,8 +25,7 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
-from delivery.worker.slots import Slot
-from delivery.worker.steps import LineUpdate, Read, Rest
+from delivery.worker.slots import LineUpdate, Read, Rest, Slot
 
 
 @dataclass(slots=True, eq=False)

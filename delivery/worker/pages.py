@@ -22,8 +22,7 @@ from delivery.worker.buffer import DEFERRED, FRESH, HEAD, BodyBudget, Buffer, Pa
 from delivery.worker.line import ActiveLine
 from delivery.worker.page_sql import PAGES, UNMARK
 from delivery.worker.queue import read_groups
-from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import Read
+from delivery.worker.slots import Read, Slot, Slots, SlotState
 
 log = structlog.get_logger(__name__)
 

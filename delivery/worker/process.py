@@ -63,13 +63,12 @@ class Worker(threading.Thread):
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._memory = SweepMemory(queues)
+        self._memory = SweepMemory(self.worker, queues)
         self.event_loop = EventLoop(
             worker=self.worker,
             queue_max_in_flight=queue_max_in_flight,
             terms=terms,
             egress=egress,
-            on_claim=self._memory.claimed,
             on_failure=self._on_failure,
         )
         self._has_started = threading.Event()

@@ -29,8 +29,7 @@ from delivery.worker.buffer import (
     charged,
     page_of,
 )
-from delivery.worker.slots import Slot, Story
-from delivery.worker.steps import Reply, RequestSent, Rest, Send, Step
+from delivery.worker.slots import Reply, RequestSent, Rest, Send, Slot, Step, Story
 from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"

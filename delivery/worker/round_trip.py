@@ -35,8 +35,7 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff, Pages
 from delivery.worker.queue_settle import put_back, queue_settle_statement
 from delivery.worker.settle_sql import SETTLE
-from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import Ended, LineUpdate, Rest, Send, Settlement, Withheld
+from delivery.worker.slots import Ended, LineUpdate, Rest, Send, Settlement, Slot, Slots, SlotState, Withheld
 
 log = structlog.get_logger(__name__)
 

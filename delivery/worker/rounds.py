@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -11,7 +11,7 @@ import structlog
 from django.db import Error
 
 from delivery.callbacks.address import CallbackTerms
-from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.claim import claim
 from delivery.dispatch.notify import HintListener, Link
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
@@ -33,13 +33,23 @@ from delivery.limits import (
 from delivery.webhook.request import Outgoing, identity_of, webhook_request
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
-from delivery.worker.leases import Leases, active_line
+from delivery.worker.leases import Leases, Released, Releaser, active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
-from delivery.worker.release import Released, Releaser
 from delivery.worker.round_trip import RoundTrip
-from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Transform, Wait
+from delivery.worker.slots import (
+    NotStarted,
+    Read,
+    Reply,
+    RequestSent,
+    Rest,
+    Send,
+    Slot,
+    Slots,
+    SlotState,
+    Transform,
+    Wait,
+)
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -61,16 +71,13 @@ class Rounds:
         self,
         client: HttpClient,
         releaser: Releaser,
-        scripts: ScriptRunner,
         terms: CallbackTerms,
         listener: HintListener,
         *,
         worker: str,
         queue_max_in_flight: int,
-        on_claim: Callable[[Sequence[Claim]], object],
     ) -> None:
         self.worker = worker
-        self._on_claim = on_claim
         self.queue_max_in_flight = queue_max_in_flight
         """Messages that each QUEUE sender has in flight."""
         self.rate_limiter = RateLimiter()
@@ -80,7 +87,8 @@ class Rounds:
         self._client = client
         self._listener = listener
         self._releaser = releaser
-        self._scripts = scripts
+        self.scripts: ScriptRunner | None = None
+        """Made when the first script comes."""
         self.budget = BodyBudget(MAX_PROCESS_BYTES)
         self._lines: dict[int, ActiveLine] = {}
         self.leases = Leases(self._lines)
@@ -135,7 +143,6 @@ class Rounds:
         except Error as failure:
             self._backoff.begin(failure)
             return
-        self._on_claim(claims)
         for line_id in wanted:
             del self._wanted[line_id]
         lines: list[ActiveLine] = []
@@ -224,7 +231,7 @@ class Rounds:
             at_least = GATHER_SECONDS if self._client.is_gathering and not is_reading else 0.0
             return max(at_least, self._backoff.until - now)
         waits = [REST_SECONDS]
-        if (scripts := self._scripts.patience()) is not None:
+        if self.scripts and (scripts := self.scripts.patience()) is not None:
             waits.append(scripts)
         if idle := self._slots[SlotState.IDLE]:  # the first has been so for longest
             waits.append((idle[0].resumes_at if self._listener.is_connected else self._look_at) - now)
@@ -291,7 +298,10 @@ class Rounds:
             case Transform(delivery=delivery):
                 slot.prepare(delivery)
                 self._slots.move(slot, SlotState.TRANSFORMING)
-                self._scripts.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
+                if not self.scripts:
+                    self.scripts = ScriptRunner()
+                    self._client.watch_too(self.scripts.fileno())
+                self.scripts.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
             case Wait(seconds=seconds):
                 self._slots.move(slot, SlotState.PACING)
                 slot.resumes_at = time.monotonic() + seconds

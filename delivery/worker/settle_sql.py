@@ -98,7 +98,7 @@ missed AS (
    WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
-     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next, worker = '',
+     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next,
          lease_until = NULL, due_at = clock_timestamp() + make_interval(secs => w.pause)
     FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, last_sequence bigint, deferred_next bool, pause float8)

@@ -16,8 +16,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing, without_credentials
 from delivery.webhook.transform import TransformRefused, transformed, withheld
 from delivery.worker.line import ActiveLine
-from delivery.worker.slots import Slot, Story
-from delivery.worker.steps import (
+from delivery.worker.slots import (
     Read,
     Reply,
     RequestSent,
@@ -25,7 +24,9 @@ from delivery.worker.steps import (
     Send,
     Settlement,
     SideEffects,
+    Slot,
     Step,
+    Story,
     Transform,
     Wait,
 )

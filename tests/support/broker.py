@@ -34,7 +34,7 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.steps import Settlement
+from delivery.worker.slots import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.database import another_connection
 

@@ -14,7 +14,7 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.steps import Settlement, Withheld
+from delivery.worker.slots import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.broker import activate, expire_lease, inactivate, make_due, publish_bodies
 from tests.support.database import execute

@@ -12,12 +12,11 @@ from delivery.callbacks.address import callback_terms
 from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.webhook.destination import Destination
 from delivery.worker.buffer import RateLimiter
+from delivery.worker.leases import Released
 from delivery.worker.line import ActiveLine
-from delivery.worker.release import Released
 from delivery.worker.round_trip import RoundTrip, Settling
 from delivery.worker.rounds import NO_LINK, Rounds
-from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import Settlement, Withheld
+from delivery.worker.slots import Settlement, Slot, Slots, SlotState, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
 BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
@@ -134,13 +133,12 @@ class SteppedWorker:
         self._rounds = Rounds(
             self.wire,  # type: ignore[arg-type]
             sweep_only,  # type: ignore[arg-type]
-            self.scripts,  # type: ignore[arg-type]
             callback_terms(),
             sweep_only,  # type: ignore[arg-type]
             worker=name,
             queue_max_in_flight=MAX_IN_FLIGHT,
-            on_claim=len,
         )
+        self._rounds.scripts = self.scripts  # type: ignore[assignment]
 
     def take(self, line_ids: Sequence[int]) -> list[int]:
         """Claim and begin these lines; return those it got."""

@@ -151,7 +151,7 @@ def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiv
     assert reply_of(pending).status == DeliveryStatus.IN_FLIGHT
     assert due_lines() == []
     broker.expire_lease(line_of(pending))
-    assert due_lines() == [DueLine(crashed.id, "callbacks", crashed.claim.epoch)]
+    assert due_lines() == [DueLine(crashed.id, "callbacks", crashed.claim.epoch, "vanished")]
     with broker.running_worker():
         ended = wait_until_ended(pending)
     (request,) = receiver.of(THERE)
@@ -204,11 +204,14 @@ def test_an_expired_reply_is_not_sent(pending: Callback, receiver: Receiver, wor
 def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callback) -> None:
     post_reply(pending)
     line = line_of(pending)
-    assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch)]
+    assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch, line.worker)]
     for due_at, found in (
         (Now() + timedelta(minutes=4), []),
-        (Now(), [DueLine(line.pk, "callbacks", line.epoch)]),
-        (Now() + timedelta(hours=2), [DueLine(line.pk, "callbacks", line.epoch)]),  # a clock was ahead (5.9)
+        (Now(), [DueLine(line.pk, "callbacks", line.epoch, line.worker)]),
+        (
+            Now() + timedelta(hours=2),
+            [DueLine(line.pk, "callbacks", line.epoch, line.worker)],
+        ),  # a clock was ahead (5.9)
     ):
         line.holds.update(due_at=due_at)
         assert due_lines() == found

@@ -18,7 +18,7 @@ from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
-from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Hold, Line
@@ -211,15 +211,16 @@ def test_a_worker_that_stops_sends_the_next_turn_of_a_line_that_has_more(storage
 
 
 OWN, FOREIGN = "queue.3", "topic"
+OTHER = "another worker"
 LINE_ID = 5
 
 
 def sweeps_that_leave_it(
-    memory: SweepMemory, queue: str, epochs: dict[float, int | None], **taken: bool
+    memory: SweepMemory, queue: str, epochs: dict[float, int | None], *, hint_taken: bool = True, worker: str = OTHER
 ) -> list[float]:
     """Sweep at these times, when the line is due with an epoch or not at all; return when it is left to the process."""
-    untaken = set() if taken.get("hint_taken", True) else {queue}
-    due = {at: [] if epoch is None else [DueLine(LINE_ID, queue, epoch)] for at, epoch in epochs.items()}
+    untaken = set() if hint_taken else {queue}
+    due = {at: [] if epoch is None else [DueLine(LINE_ID, queue, epoch, worker)] for at, epoch in epochs.items()}
     return [at for at, lines in due.items() if memory.left_to_us(lines, untaken, at)]
 
 
@@ -254,21 +255,21 @@ def every_second(until: int, epoch: int = 1, since: int = 0) -> dict[float, int 
 def test_foreign_lines_are_left_to_a_process_after_ten_seconds(
     queue: str, hint_taken: bool, epochs: dict[float, int | None], left_at: list[float]
 ) -> None:
-    assert sweeps_that_leave_it(SweepMemory({OWN}), queue, epochs, hint_taken=hint_taken) == left_at
+    assert sweeps_that_leave_it(SweepMemory(WORKER, {OWN}), queue, epochs, hint_taken=hint_taken) == left_at
 
 
 @pytest.mark.behaviour("6.2")
 def test_a_line_taken_over_counts_as_own_until_another_worker_claims_it() -> None:
-    memory = SweepMemory({OWN})
-    memory.claimed([Claim(LINE_ID, "main", FOREIGN, 2, 0, False, 500)])
-    epochs = {0: 2, 1: 2, 30: None, 60: 2, 61: 2} | every_second(75, epoch=3, since=62)
-    assert sweeps_that_leave_it(memory, FOREIGN, epochs) == [1, 61, 72, 73, 74]
+    memory = SweepMemory(WORKER, {OWN})
+    epochs: dict[float, int | None] = {0: 2, 1: 2, 30: None, 60: 2, 61: 2}
+    assert sweeps_that_leave_it(memory, FOREIGN, epochs, worker=WORKER) == [1, 61]
+    assert sweeps_that_leave_it(memory, FOREIGN, every_second(75, epoch=3, since=62)) == [72, 73, 74]
 
 
 @pytest.mark.behaviour("6.2")
 def test_a_cancelled_queue_is_foreign() -> None:
     queues = {OWN}
-    memory = SweepMemory(queues)
+    memory = SweepMemory(WORKER, queues)
     assert sweeps_that_leave_it(memory, OWN, every_second(2)) == [1]
     queues.clear()
     assert sweeps_that_leave_it(memory, OWN, every_second(12, since=2)) == [10, 11]

@@ -23,7 +23,7 @@ from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
-from delivery.worker.steps import SideEffects
+from delivery.worker.slots import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.api import client_of, client_of_admin

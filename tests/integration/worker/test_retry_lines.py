@@ -19,7 +19,7 @@ from delivery.worker.leases import active_line
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.steps import SideEffects
+from delivery.worker.slots import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support import broker

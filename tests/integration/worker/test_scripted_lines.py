@@ -164,7 +164,8 @@ def test_the_current_script_is_used(receiver: Receiver, worker: Worker, wanted: 
 
 def processes_of(event_loop: EventLoop) -> list[int]:
     """Return the processes that run a script now."""
-    return [process.pid for process in [*event_loop._scripts.processes.values()] if process.job]
+    scripts = event_loop.lines.scripts
+    return [process.pid for process in [*scripts.processes.values()] if process.job] if scripts else []
 
 
 def hit(worker: Worker, number: signal.Signals) -> None:

@@ -30,8 +30,7 @@ from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.round_trip import RoundTrip, Settling, mark_of, settle_statement, settling_of
-from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import Rest, Send
+from delivery.worker.slots import Rest, Send, Slots, SlotState
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker

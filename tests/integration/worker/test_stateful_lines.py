@@ -16,7 +16,7 @@ from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
 from delivery.worker import leases, line
-from delivery.worker.steps import Settlement, Withheld
+from delivery.worker.slots import Settlement, Withheld
 from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
 from tests.histories.history import History, run_history

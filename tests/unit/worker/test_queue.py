@@ -13,8 +13,7 @@ from delivery.worker.buffer import Buffer, SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.slots import Slot
-from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step
+from delivery.worker.slots import Read, RequestSent, Send, Settlement, Slot, Step
 from tests.support.factories import CONTENT, DESTINATION
 from tests.unit.worker.test_topic import NOW, answered, resumed, unanswered
 

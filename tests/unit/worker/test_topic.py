@@ -14,8 +14,7 @@ from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.slots import Slot
-from delivery.worker.steps import Read, Reply, RequestSent, Rest, Send, Step, Transform
+from delivery.worker.slots import Read, Reply, RequestSent, Rest, Send, Slot, Step, Transform
 from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import NotRun
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
