@@ -147,7 +147,7 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
         going = [(line, hands[line.id].take(deferred_next=False)) for line in lines]
         settle(epochs, settlements=ended, marks=[mark_of(line, delivery) for line, delivery in going if delivery])
         for line, _ in going:
-            line.last_sequence += 1
+            line.numbers.last += 1
         ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]
     settle(epochs, settlements=ended, states=[line.update() for line in lines])
 

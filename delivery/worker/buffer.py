@@ -93,6 +93,11 @@ class Buffer(Generic[Work]):
         return bool(self.heads or self._fresh or self.deferred)
 
     @property
+    def has_more(self) -> bool:
+        """Whether something is left, or there is more to read and it is time to."""
+        return len(self) > 0 or self.is_low
+
+    @property
     def is_starved(self) -> bool:
         """Whether there is work, but none was read: the process held too many bodies."""
         return self._more and not self._size_at_start

@@ -51,7 +51,7 @@ def active_line(
     """
     is_sender = claimed.lane == Lane.QUEUE
     line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
-    resting = len(line.resting_holds(time.monotonic()))
+    resting = len(line.holds.resting(time.monotonic()))
     wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)
     line.slot_shares = SlotShares(slots)

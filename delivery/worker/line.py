@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,90 @@ from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
 from delivery.worker.slots import LineUpdate, Read, Rest, Slot
+
+
+class Holds(dict[int, ActiveHold]):
+    """By delivery: what of a line must not be overtaken within its key (contract 4.7, 4.8, 4.12)."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__({hold.delivery_id: hold for hold in claim.holds})
+        self._line_id = claim.line_id
+        self.changed: dict[int, ActiveHold] = {}
+        """Those that have to be written, or deleted, with the next settle."""
+
+    def add(self, delivery: Outgoing, pause: float, reason: str) -> None:
+        """Hold a delivery, which is tried again after a pause; without a reason it has not failed."""
+        self[delivery.id] = self.changed[delivery.id] = ActiveHold(
+            self._line_id,
+            delivery.id,
+            delivery.ordering_key,
+            self.failures_of(delivery.id) + bool(reason),
+            pause,
+            time.monotonic() + pause,
+            reason,
+            delivery.destination.config_version,
+        )
+
+    def end(self, delivery_id: int) -> None:
+        """Let others overtake the delivery."""
+        if hold := self.pop(delivery_id, None):
+            self.changed[delivery_id] = replace(hold, pause=None)
+
+    def failures_of(self, delivery_id: int) -> int:
+        """Return how often in a row a delivery has failed, and was held for it."""
+        hold = self.get(delivery_id)
+        return hold.failures if hold else 0
+
+    def resting(self, now: float) -> list[ActiveHold]:
+        """Return those that are not due."""
+        return [hold for hold in self.values() if hold.until > now]
+
+    def due(self, now: float) -> list[int]:
+        """Return the deliveries that are due, oldest first."""
+        return sorted(hold.delivery_id for hold in self.values() if hold.until <= now)
+
+    def first_of_keys(self) -> dict[str, int]:
+        """Return by ordering key which of its deliveries is sent first."""
+        first: dict[str, int] = {}
+        for hold in self.values():
+            first[hold.ordering_key] = min(hold.delivery_id, first.get(hold.ordering_key, hold.delivery_id))
+        return first
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The sequence numbers that a line gives (contract 4.10)."""
+
+    last: int
+    is_ordered: bool
+    """Whether the line's next delivery has the next one; otherwise each has the one that it was given (4.13, 4.18)."""
+    given: dict[int, int] = field(default_factory=dict)
+    """By delivery: the numbers of what is being marked, where others are marked beside it."""
+    last_marked: int = 0
+    """The last of them when they were marked: nothing has a later one."""
+
+    def next(self, delivery: Outgoing) -> int | None:
+        """Return the number that a delivery gets unless it has one."""
+        return self.last + 1 if self.is_ordered else self.given.get(delivery.id)
+
+    def give(self, delivery: Outgoing) -> None:
+        """Give a delivery a number, if others may be marked beside it and it has none."""
+        if delivery.sequence is None and delivery.id not in self.given:
+            self.last += 1
+            self.given[delivery.id] = self.last
+        self.last_marked = self.last
+
+    def sent(self, delivery: Outgoing, sequence: int) -> None:
+        """Note that a delivery was sent under its number."""
+        self.given.pop(delivery.id, None)
+        if self.is_ordered:
+            self.last = max(self.last, sequence)
+
+    def refused(self, delivery: Outgoing) -> None:
+        """Note that a delivery may not be sent: its number is given again if none is later."""
+        number = self.given.pop(delivery.id, None)
+        if number and number == self.last_marked:
+            self.last -= 1
 
 
 @dataclass(slots=True, eq=False)
@@ -53,12 +137,9 @@ class ActiveLine:
     is_keyed: bool = field(init=False)
     """Whether its order counts within each ordering key (contract 4.18)."""
 
-    last_sequence: int = field(init=False)
+    numbers: Numbers = field(init=False)
     deferred_next: bool = field(init=False)
-    holds: dict[int, ActiveHold] = field(init=False)
-    """By delivery: what must not be overtaken within its key."""
-    changed_holds: dict[int, ActiveHold] = field(init=False, default_factory=dict)
-    """Those that have to be written, or deleted, with the next settle."""
+    holds: Holds = field(init=False)
     rest: float | None = field(init=False, default=None)
     """How many seconds it rests once it is released, which it is when its requests in flight have been answered."""
 
@@ -81,10 +162,6 @@ class ActiveLine:
     """Monotonic time at which its last page was read."""
     next_key: str = field(init=False, default="")
     """The ordering key from which on the next page is read."""
-    numbers: dict[int, int] = field(init=False, default_factory=dict)
-    """By delivery: the numbers of what is being marked, where others are marked beside it."""
-    last_marked: int = field(init=False, default=0)
-    """The last of them when they were marked: nothing has a later one."""
     busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
     """The ordering keys of what slots have taken, until its outcome is recorded."""
     keys_in_the_way: set[str] = field(init=False, default_factory=set)
@@ -110,8 +187,8 @@ class ActiveLine:
         self.is_retry_line, self.is_sender = claim.lane == Lane.RETRY, claim.lane == Lane.QUEUE
         self.is_ordered = claim.lane == Lane.MAIN and claim.concurrency == 1
         self.is_keyed = claim.is_keyed
-        self.last_sequence, self.deferred_next = claim.last_sequence, claim.deferred_next
-        self.holds = {hold.delivery_id: hold for hold in claim.holds}
+        self.numbers, self.deferred_next = Numbers(claim.last_sequence, self.is_ordered), claim.deferred_next
+        self.holds = Holds(claim)
         waited_for_rate = self.is_ordered and any(not hold.failures for hold in claim.holds)
         page = RATE_LIMITED_PAGE if waited_for_rate else max(MIN_PAGE, 2 * claim.concurrency)
         self.page_size = min(page, claim.capacity)
@@ -131,16 +208,11 @@ class ActiveLine:
         return any(slot.has_waited(now, HANGS_SECONDS) for slot in self.slots)
 
     @property
-    def has_more(self) -> bool:
-        """Whether it has been read that it has more to send."""
-        return len(self.buffer) > 0 or self.buffer.is_low
-
-    @property
     def is_read_out(self) -> bool:
         """Whether a page has shown all there was, and all of it has been taken; or just now, what keys are free."""
         if self.is_keyed and self.has_read and time.monotonic() < self.read_at + KEYS_SECONDS:
             return True
-        return self.has_read and not self.has_more
+        return self.has_read and not self.buffer.has_more
 
     def must_stop(self) -> bool:
         """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
@@ -154,51 +226,27 @@ class ActiveLine:
         """Whether a slot may wait for a rate limit, unless its turn is over and others may wait for it."""
         return seconds <= LONG_WAIT_SECONDS and (len(self.slots) == 1 or not self.is_over)
 
-    def failures_of(self, delivery: Outgoing) -> int:
-        """Return how often in a row `delivery` has failed, and was held for it."""
-        hold = self.holds.get(delivery.id)
-        return hold.failures if hold else 0
-
     def hold(self, delivery: Outgoing, pause: float, reason: str = "") -> None:
-        """Let nothing of its key overtake `delivery`, which is tried again after a pause (contract 4.7, 4.8, 4.12).
+        """Let nothing of its key overtake `delivery`, which is tried again after a pause.
 
         Without a reason it has not failed, but waits for its rate limit.
         """
         if delivery.id not in self.holds:
             self.deferred_next = not delivery.is_deferred
-        self.holds[delivery.id] = self.changed_holds[delivery.id] = ActiveHold(
-            self.id,
-            delivery.id,
-            delivery.ordering_key,
-            self.failures_of(delivery) + bool(reason),
-            pause,
-            time.monotonic() + pause,
-            reason,
-            delivery.destination.config_version,
-        )
+        self.holds.add(delivery, pause, reason)
 
     def passed(self, delivery: Outgoing) -> None:
         """Note that `delivery` holds nothing up, and whose turn it is: new or deferred ones (contract 4.6)."""
         if delivery.id not in self.holds:
             self.deferred_next = not delivery.is_deferred
-        self.unhold(delivery.id)
+        self.holds.end(delivery.id)
 
-    def unhold(self, delivery_id: int) -> None:
-        """Let others overtake the delivery."""
-        if hold := self.holds.pop(delivery_id, None):
-            self.changed_holds[delivery_id] = replace(hold, pause=None)
-
-    def resting_holds(self, now: float) -> list[int]:
-        """Return the deliveries that are held and not due."""
-        return [hold.delivery_id for hold in self.holds.values() if hold.until > now]
-
-    def due_holds(self, now: float) -> list[int]:
+    def due_heads(self, now: float) -> list[int]:
         """Return the held deliveries that are sent next, oldest first: they are due, and no slot has taken them."""
         if not self.holds:
             return []
         taken = {*self.taken_ids}
-        due = (hold.delivery_id for hold in self.holds.values() if hold.until <= now)
-        return sorted(delivery_id for delivery_id in due if delivery_id not in taken)
+        return [delivery_id for delivery_id in self.holds.due(now) if delivery_id not in taken]
 
     @property
     def taken_ids(self) -> list[int]:
@@ -211,14 +259,14 @@ class ActiveLine:
 
     def lacks_heads(self) -> bool:
         """Whether something held has become due that has not been read."""
-        return not {*self.due_holds(time.monotonic())} <= {delivery.id for delivery in self.buffer.heads}
+        return not {*self.due_heads(time.monotonic())} <= {delivery.id for delivery in self.buffer.heads}
 
     def has_room(self, slot: Slot) -> bool:
         """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
         if not self.holds:
             return True
         others = sum(not isinstance(other.step, Rest) for other in self.slots if other is not slot)
-        return others + len(self.resting_holds(time.monotonic())) < self.claim.concurrency
+        return others + len(self.holds.resting(time.monotonic())) < self.claim.concurrency
 
     def chooser(self, slot: Slot, may_go: Callable[[Outgoing], bool]) -> Callable[[Outgoing], bool]:
         """Return what tells whether `slot` may send a delivery: `may_go`, and nothing of its key goes before it.
@@ -227,9 +275,7 @@ class ActiveLine:
         """
         if not self.is_keyed:
             return may_go
-        held: dict[str, int] = {}
-        for hold in sorted(self.holds.values(), key=lambda hold: hold.delivery_id):
-            held.setdefault(hold.ordering_key, hold.delivery_id)
+        held = self.holds.first_of_keys()
         passed_over: set[str] = set()
 
         def may(delivery: Outgoing) -> bool:
@@ -248,56 +294,32 @@ class ActiveLine:
         to = delivery.destination
         return self.claim.concurrency == 1 or (to.subscription_id, to.config_version) not in self.tried
 
-    def leave_out(self, delivery: Outgoing, until: float) -> None:
-        """Read nothing of its subscription until then: no slot waits for it, and it has not been tried."""
-        to = delivery.destination
-        self.left_out[to.subscription_id] = until
-        self.tried.discard((to.subscription_id, to.config_version))
-
-    def next_number(self, delivery: Outgoing) -> int | None:
-        """Return the number that `delivery` gets unless it has one: the line's next, or the one that it was given."""
-        return self.last_sequence + 1 if self.is_ordered else self.numbers.get(delivery.id)
-
-    def give_number(self, delivery: Outgoing) -> None:
-        """Give `delivery` a number, if others may be marked beside it and it has none."""
-        if delivery.sequence is None and delivery.id not in self.numbers:
-            self.last_sequence += 1
-            self.numbers[delivery.id] = self.last_sequence
-        self.last_marked = self.last_sequence
-
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
         now = time.monotonic()
+        resting = self.holds.resting(now)
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
         self.misread = False
         return PageRequest(
             line_id=self.id,
             epoch=self.claim.epoch,
-            heads=self.due_holds(now),
+            heads=self.due_heads(now),
             capacity=self.page_size,
             deferred_next=self.deferred_next,
-            busy=self.taken_ids + self.resting_holds(now),
+            busy=self.taken_ids + [hold.delivery_id for hold in resting],
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
-            walk=self._walk(now) if self.is_keyed else None,
-            mark_as=self.last_sequence + 1 if marks else None,
+            walk=self._walk([hold.ordering_key for hold in resting]) if self.is_keyed else None,
+            mark_as=self.numbers.last + 1 if marks else None,
             cut_short=self.cut_short,
             hanging=self.slot_shares.hanging(now),
         )
 
-    def was_refused(self, delivery: Outgoing) -> None:
-        """Note that `delivery` may not be sent as it was read; its number is given again if none is later."""
-        self.has_read, self.misread = False, True
-        number = self.numbers.pop(delivery.id, None)
-        if number and number == self.last_marked:
-            self.last_sequence -= 1
-
-    def _walk(self, now: float) -> KeyWalk:
+    def _walk(self, held: Sequence[str]) -> KeyWalk:
         keys = 2 * self.claim.concurrency
         per_key = max(1, min(self.page_size // keys, MAX_OF_KEY))
-        held = [hold.ordering_key for hold in self.holds.values() if hold.until > now]
-        last_used = min(self.numbers.values(), default=self.last_sequence + 1) - 1
+        last_used = min(self.numbers.given.values(), default=self.numbers.last + 1) - 1
         return KeyWalk(self.next_key, keys, per_key, held, [*self.keys_in_the_way.union(held)], last_used)
 
     def receive(self, buffer: Buffer[Any]) -> None:
@@ -307,7 +329,7 @@ class ActiveLine:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         self.next_key, self.read_at = buffer.next_key, time.monotonic()
         for delivery_id in buffer.gone:
-            self.unhold(delivery_id)
+            self.holds.end(delivery_id)
 
     def size_page(self) -> None:
         """Choose how much is read next, by what was sent so far."""
@@ -320,7 +342,7 @@ class ActiveLine:
 
         Where all that is left waits long for a rate limit, or for its next try, it rests a little.
         """
-        if self.rest is not None or len(self.buffer) or self.buffer.is_low:
+        if self.rest is not None or self.buffer.has_more:
             return self.rest
         longest = RETRY_LINE_REST_SECONDS if self.is_retry_line else UNORDERED_REST_SECONDS
         if self.left_out:
@@ -332,12 +354,7 @@ class ActiveLine:
 
     def update(self) -> LineUpdate:
         """Return what is written on the line's row when it is released."""
-        return LineUpdate(
-            line_id=self.id,
-            last_sequence=self.last_sequence,
-            deferred_next=self.deferred_next,
-            pause=self.rest_at_release(),
-        )
+        return LineUpdate(self.id, self.numbers.last, self.deferred_next, self.rest_at_release())
 
     def return_buffer(self, budget: BodyBudget) -> None:
         """Drop what has been read and not taken; it is read again when its turn comes."""
@@ -345,10 +362,4 @@ class ActiveLine:
         if self.is_keyed:
             left = {one.ordering_key for one in self.buffer.deferred} & self.busy_keys.keys()
             self.keys_in_the_way = self.keys_in_the_way | left if left else set()
-        self.buffer = Buffer(more=len(self.buffer) > 0 or self.buffer.is_low)
-
-    def return_all(self, budget: BodyBudget) -> None:
-        """Drop everything."""
-        self.return_buffer(budget)
-        for slot in self.slots:
-            slot.give_back(budget)
+        self.buffer = Buffer(more=self.buffer.has_more)

@@ -164,14 +164,14 @@ def settling_of(slots: Sequence[Slot], *, of_groups: bool) -> Settling:
     sends = [(slot.line, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
     keyed = [send for send in sends if send[0].is_keyed]
     for line, delivery in sorted(keyed, key=lambda send: send[1].destination.spacing is not None):
-        line.give_number(delivery)
+        line.numbers.give(delivery)
     return Settling(
         {line.id: line.claim.epoch for line in lines.values()},
         of_groups=of_groups,
         settlements=[slot.ended for slot in slots if isinstance(slot.ended, Settlement)],
         withheld=[slot.ended for slot in slots if isinstance(slot.ended, Withheld)],
         marks=[mark_of(line, delivery) for line, delivery in sends],
-        holds=[hold for line in lines.values() for hold in line.changed_holds.values()],
+        holds=[hold for line in lines.values() for hold in line.holds.changed.values()],
         states=[*_released(slots)],
         slots=slots,
     )
@@ -182,7 +182,7 @@ def mark_of(line: ActiveLine, delivery: Outgoing) -> Mark:
 
     Only what is to be said, for each value costs as much as a row.
     """
-    to, sequence = delivery.destination, line.next_number(delivery)
+    to, sequence = delivery.destination, line.numbers.next(delivery)
     mark: Mark = {
         "line_id": line.id,
         "delivery_id": delivery.id,
@@ -193,7 +193,7 @@ def mark_of(line: ActiveLine, delivery: Outgoing) -> Mark:
         mark["group_id"] = delivery.group_id
     if to.spacing is not None:
         mark["rate_slot"] = {"subscription_id": to.subscription_id, "spacing": to.spacing}
-    if line.is_keyed and sequence is not None and sequence < line.last_marked:
+    if line.is_keyed and sequence is not None and sequence < line.numbers.last_marked:
         mark["is_last_chance"] = True  # the number is given to nothing else: another has a later one
     return mark
 
@@ -318,7 +318,7 @@ class RoundTrip:
         """Record what the statement missed; put back what a sender may not send, though it may be marked."""
         for slot in kind.slots:
             if slot.line.id in kind.owned:
-                slot.line.changed_holds.clear()
+                slot.line.holds.changed.clear()
         kind.settle_missed()
         for slot in kind.slots if kind.of_groups else ():
             match slot.step:

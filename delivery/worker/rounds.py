@@ -316,22 +316,28 @@ class Rounds:
                 self._slots.move(slot, SlotState.PARKED)
 
     def _release(self, line: ActiveLine) -> Released:
-        held = line.resting_holds(time.monotonic())
+        held = [hold.delivery_id for hold in line.holds.resting(time.monotonic())]
         is_held = len(held) >= line.claim.concurrency
         if is_held:
             log.info("line.held", line_id=line.id, delivery_ids=held)
-        has_more = not is_held and line.rest is None and (line.has_more or line.has_hint or line.is_outdated)
+        has_more = not is_held and line.rest is None and (line.buffer.has_more or line.has_hint or line.is_outdated)
         log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
-        line.return_all(self.budget)
+        self._forget(line)
+        return Released(line.id, line.claim.queue, line.link, has_more)
+
+    def _forget(self, line: ActiveLine) -> None:
+        line.return_buffer(self.budget)
+        for slot in line.slots:
+            slot.give_back(self.budget)
         del self._lines[line.id]
         self._slots.drop(line)
-        return Released(line.id, line.claim.queue, line.link, has_more)
 
     def _start(self, slot: Slot, delivery: Outgoing) -> None:
         line, sequence, now = slot.line, slot.sequence, time.monotonic()
         if sequence is None:
             line.return_buffer(self.budget)
-            line.was_refused(delivery)
+            line.has_read, line.misread = False, True
+            line.numbers.refused(delivery)
             slot.give_back(self.budget)
             self._advance(slot, NotStarted())
         elif now >= line.lease_ends_at:
@@ -374,7 +380,7 @@ class Rounds:
         looks = not self._listener.is_connected and now >= self._look_at
         for slot in self._slots[SlotState.IDLE]:
             line = slot.line
-            has_keys = bool(line.busy_keys) and line.has_more  # then that this slot is idle says nothing
+            has_keys = bool(line.busy_keys) and line.buffer.has_more  # then that this slot is idle says nothing
             line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
             if line.must_stop():
                 self._advance(slot, None)
@@ -390,7 +396,5 @@ class Rounds:
             return  # with another of its slots
         log.warning("event_loop.line_lost", line_id=line.id, epoch=line.claim.epoch)
         self._client.abandon({slot for slot in line.slots if slot.state is SlotState.IN_FLIGHT})
-        line.return_all(self.budget)
-        del self._lines[line.id]
-        self._slots.drop(line)
+        self._forget(line)
         self._releaser.release([Released(line.id, line.claim.queue, line.link)])

@@ -313,9 +313,7 @@ class Slot:
         line = self.line
         self.may_be_marked = False
         line.sent += 1
-        line.numbers.pop(delivery.id, None)
-        if line.is_ordered:
-            line.last_sequence = max(line.last_sequence, sequence)
+        line.numbers.sent(delivery, sequence)
         self.in_flight = delivery
         self.started_at, self.waiting_since = at, time.monotonic()
 

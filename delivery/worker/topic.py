@@ -65,7 +65,7 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
             line.id, delivery, sent, outcome, verdict, side_effects=side_effects, keeps_number=line.is_keyed
         )
         if ended.sequence_unused and line.is_ordered:
-            line.last_sequence -= 1
+            line.numbers.last -= 1
         if verdict.decision in HOLDING and not line.is_retry_line:
             assert verdict.pause is not None  # noqa: S101 - what is held waits
             line.hold(delivery, verdict.pause, str(outcome))
@@ -159,7 +159,8 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
         elif not line.has_time_for(seconds) or (
             seconds > SHORT_WAIT_SECONDS and any(other.paced_for == destination.subscription_id for other in line.slots)
         ):
-            line.leave_out(delivery, now + seconds)
+            line.left_out[destination.subscription_id] = now + seconds
+            line.tried.discard((destination.subscription_id, destination.config_version))
             yield Read()
             return None
         slot.paced_for = destination.subscription_id
@@ -193,7 +194,7 @@ def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, cha
     history = History(
         delivery.attempts,
         delivery.times_deferred,
-        line.failures_of(delivery),
+        line.holds.failures_of(delivery.id),
         in_retry_line=line.is_retry_line,
         half_open=destination.half_open,
     )

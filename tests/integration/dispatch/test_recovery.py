@@ -37,9 +37,9 @@ def line(wanted: Subscription) -> Line:
 
 def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     """Settle that many more deliveries as a worker does, mark one more, and vanish; return its number."""
-    last, number = driven.last_sequence, 0
+    last, number = driven.numbers.last, 0
     for delivery in broker.outgoing_of(driven.claim)[: settled + 1]:
-        driven.last_sequence = last + number
+        driven.numbers.last = last + number
         marked = broker.settle({driven.id: driven.claim.epoch}, marks=[mark_of(driven, delivery)])
         number += 1
         if number <= settled:
@@ -239,7 +239,7 @@ def test_numbers_go_on_after_filed_deliveries(
     Line.objects.filter(pk=line.pk).update(lease_until=then)
     if crashes_again:
         open_days((today - timedelta(days=1)).date(), ahead=0)
-        assert claimed(line, worker="vanished at once").last_sequence == number
+        assert claimed(line, worker="vanished at once").numbers.last == number
     recover(line)
     assert [request.sequence for request in receiver.log] == [number + 1]
 

@@ -78,7 +78,7 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     """Deliver the oldest; return its id and number."""
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
-    driven.last_sequence = number
+    driven.numbers.last = number
     broker.settle(
         {line.pk: driven.claim.epoch},
         settlements=[broker.settlement(driven, delivery)],

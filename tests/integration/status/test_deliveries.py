@@ -67,7 +67,7 @@ def receiving(storage: None) -> Subscriber:
     endings: list[dict[str, Any]] = [{}, {"status": REJECTED, "status_code": 404}, retried]
     for fields in endings:
         driven, delivery, number = crash_while_sending(line)
-        driven.last_sequence = number
+        driven.numbers.last = number
         settled = [settlement(driven, delivery, **fields)]
         settle({line.pk: driven.claim.epoch}, settlements=settled, states=[driven.update()])
     cancel_deliveries_of(subscriptions[1].pk, reason="unwanted")

@@ -99,7 +99,7 @@ def deliver_and_crash(grown: Grown) -> None:
     assert line.pk in lines_with_due_work()
     driven, first, number = broker.crash_while_sending(line)
     second = broker.outgoing_of(driven.claim)[0]
-    driven.last_sequence = number
+    driven.numbers.last = number
     deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     broker.settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[mark_of(driven, second)])
     broker.settle(

@@ -64,7 +64,7 @@ def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> No
     line, scripted = a_line(), to(1, script="1")
     for _ in range(3):
         assert receive(line, scripted) == [Transform(scripted)]
-        line.return_all(BodyBudget(MAX_PROCESS_BYTES))
+        line.return_buffer(BodyBudget(MAX_PROCESS_BYTES))
         assert resumed(line.slots[0], NotRun()) == Read(linger=True)
     line.stopping = True
     assert receive(line, scripted) == [Rest()]
@@ -105,7 +105,7 @@ def test_a_trial_is_one_request_and_the_others_go_on_beside_it(slots: int, wants
     steps = receive(line, *tried, to(4, subscription_id=2, concurrency=slots))
     assert ([type(step) for step in steps], sent(steps)) == (wants, [1, 4][:slots])
     resumed(line.slots[0], answered(503))
-    assert {one.delivery_id: one.failures for one in line.changed_holds.values()} == {1: 1}
+    assert {one.delivery_id: one.failures for one in line.holds.changed.values()} == {1: 1}
 
 
 @pytest.mark.behaviour("1.4", "4.13", "5.6")
@@ -123,5 +123,5 @@ def test_a_hold_lasts_while_its_head_waits_for_its_rate(lane: str, held: int | N
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
     line.receive(Buffer(heads=[limited]))
     assert (resumed(line.slots[0], None), [*line.left_out]) == (Rest() if held else Read(), left_out)
-    holds = [(one.delivery_id, one.failures, round(one.pause or 0)) for one in line.changed_holds.values()]
+    holds = [(one.delivery_id, one.failures, round(one.pause or 0)) for one in line.holds.changed.values()]
     assert holds == ([(held, 3, 900)] if held else [])
