@@ -64,15 +64,21 @@ CANDIDATES: Final = f"""
 SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.ordering_key, s.filter_term
   FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
          WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
-  JOIN subscriptions_subscription s
-    ON COALESCE(s.event_type_id, 0) = k.event_type_id AND s.event_pattern = k.event_pattern
-       AND md5(s.header_filter_string) = md5(k.filter_string) AND s.header_filter_string = k.filter_string
-       AND s.filter_term >= k.low AND s.filter_term < k.high AND s.status = 'ACTIVE'
-  JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+ CROSS JOIN LATERAL (
+   SELECT id, subscriber_id, position, filter, filter_term, delivery_mode FROM subscriptions_subscription
+    WHERE COALESCE(event_type_id, 0) = k.event_type_id AND event_pattern = k.event_pattern
+      AND md5(header_filter_string) = md5(k.filter_string) AND header_filter_string = k.filter_string
+      AND filter_term >= k.low AND filter_term < k.high AND status = 'ACTIVE'
+   OFFSET 0) s
+ CROSS JOIN LATERAL (
+   SELECT ordering_key FROM subscriptions_subscriber WHERE id = s.subscriber_id AND status = 'ACTIVE' LIMIT 1) u
  WHERE {NO_DELETION}
  ORDER BY s.subscriber_id, s.position, s.id
 """
-"""Queried by every publish, so that a change counts from the next one on."""
+"""Queried by every publish, so that a change counts from the next one on.
+
+LATERAL with OFFSET or LIMIT forces one look-up by index for each key and subscriber, however few the planner expects.
+"""
 
 
 class Match(NamedTuple):

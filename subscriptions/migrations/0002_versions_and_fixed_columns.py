@@ -115,24 +115,6 @@ CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EAC
   EXECUTE FUNCTION note_status_of_subscription();
 """
 
-MANY = """
--- A statement planned while there are few subscriptions must not read all of them when there are many: the planner
--- goes by the pages of a table and by what ANALYZE saw. So these have some pages from the start, and keep them; and
--- what is seen now counts until there are many: that of a handful makes reading the whole table look cheap.
-ALTER TABLE subscriptions_subscriber SET (vacuum_truncate = false, autovacuum_analyze_threshold = 5000);
-ALTER TABLE subscriptions_subscription SET (vacuum_truncate = false, autovacuum_analyze_threshold = 5000);
-INSERT INTO subscriptions_subscriber (id, name, description, status, headers, max_queued_to_send)
-  SELECT -n, 'n' || n, repeat('-', 200), 'ACTIVE', '', 500 FROM generate_series(1, 10000) n;
-INSERT INTO subscriptions_subscription (id, subscriber_id, event_pattern, endpoint, headers, header_filter_string, filter,
-                                        filter_term, script, signing_secret, position, status)
-  SELECT -n, -n, 'n' || n || '.*', 'http://127.0.0.1/', '', '', '', '', '', '', 0, 'ACTIVE'
-    FROM generate_series(1, 10000) n;
-SET CONSTRAINTS ALL IMMEDIATE;
-ANALYZE subscriptions_subscriber, subscriptions_subscription;
-DELETE FROM subscriptions_subscription;
-DELETE FROM subscriptions_subscriber;
-"""
-
 UNDO = """
 DROP FUNCTION raise_versions_of_followers() CASCADE;
 DROP FUNCTION note_status_of_subscription() CASCADE;
@@ -153,8 +135,6 @@ def install_all(apps: Apps, _: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
     operations = [
-        migrations.RunSQL(
-            RAISE_VERSION + REFUSE_CHANGES + POLICY_CHANGES + CANDIDATES + KIND + STATUS_CHANGES + MANY, UNDO
-        ),
+        migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + POLICY_CHANGES + CANDIDATES + KIND + STATUS_CHANGES, UNDO),
         migrations.RunPython(install_all, migrations.RunPython.noop),
     ]
