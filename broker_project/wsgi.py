@@ -1,35 +1,73 @@
 """Django's application, in which requests to the API skip the middleware of pages."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 import django
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 
 from broker_project.core.api.problems import API
+from broker_project.server.browser_headers import GetResponse
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
+
+
+ANSWER: Final = "broker.answer"
+"""Where a request notes the answer that middleware is to complete."""
 
 
 class WebApplication(WSGIHandler):
     """Runs the middleware: for the API only `API_MIDDLEWARE`, since the others cost a twelfth of its CPU time."""
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Build both chains of middleware."""
+        """Build the chains of middleware."""
         super().load_middleware(is_async)
         pages: Any = self._middleware_chain  # type: ignore[has-type]  # as Django declares it
-        api: Any = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]
-        for name in reversed(settings.API_MIDDLEWARE):
-            api = convert_exception_to_response(import_string(name)(api))
+        api = _with_middleware(self._get_response)  # type: ignore[attr-defined]
+        self._complete = _with_middleware(lambda request: request.META[ANSWER])
+        self._headers: dict[str, Sequence[tuple[str, str]]] = {}
 
         def chain(request: HttpRequest) -> Any:
             return (api if request.path.startswith(API) else pages)(request)
 
         self._middleware_chain = chain
+
+    def completed(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        """Return an answer that a view of the API has made as the middleware leaves it."""
+        request.META[ANSWER] = answer
+        return self._complete(request)
+
+    def headers_for(self, request: HttpRequest) -> Sequence[tuple[str, str]] | None:
+        """Return the headers that middleware gives to every answer of the API.
+
+        They depend on the request's scheme alone, so they are asked for once. None: the middleware answers the request
+        itself, since its host is wrong, or it has to come by https.
+        """
+        try:
+            request.get_host()
+        except DisallowedHost:
+            return None
+        scheme = request.scheme or ""
+        if scheme not in self._headers:
+            blank = HttpResponse()
+            if self.completed(request, blank) is not blank:
+                return None
+            self._headers[scheme] = [(name.lower(), value) for name, value in blank.items() if name != "Content-Type"]
+        return self._headers[scheme]
+
+
+def _with_middleware(answer: GetResponse) -> GetResponse:
+    chain: Any = convert_exception_to_response(answer)
+    for name in reversed(settings.API_MIDDLEWARE):
+        chain = convert_exception_to_response(import_string(name)(chain))
+    return cast(GetResponse, chain)
 
 
 django.setup(set_prefix=False)

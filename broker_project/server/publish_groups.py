@@ -15,13 +15,15 @@ import structlog
 from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import WSGIRequest
 from django.core.signals import request_finished, request_started
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
+from django.urls import resolve
 from django.utils.log import log_response
 
 from broker_project.wsgi import application
 from delivery.api.publish_view import MAY_DEFER, DeferredAnswer, publish_all
-from subscriptions.api.authentication import find_keys
+from subscriptions.api.authentication import find_keys, rate_headers
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events/"
@@ -32,6 +34,7 @@ SLOW_SECONDS: Final = 0.05
 """When a group takes longer, for example because one event goes to thousands of subscribers, the next one begins."""
 MAX_GROUPS: Final = 4
 """At a time."""
+ACCEPTED: Final = 202
 FAILED: Final = 400
 """Django logs answers from this status on."""
 
@@ -55,8 +58,8 @@ class Call(Protocol):
     environ: dict[str, Any]
     """Its WSGI variables."""
 
-    def send(self, answer: HttpResponseBase) -> None:
-        """Send the answer; from any thread."""
+    def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        """Send the answer; from any thread. Names of headers are in lower case."""
 
 
 class PublishGroups:
@@ -92,13 +95,14 @@ class PublishGroups:
 
     def _answer(self, group: "Sequence[tuple[Call, asyncio.Future[None]]]") -> None:
         """Answer a group, and what takes longer in threads of their own."""
+        request_started.send(sender=PublishGroups)
         futures = dict(group)
         try:
-            for call, answer in _answers(futures):
+            for call, request, answer in _read_and_published(futures):
                 if isinstance(answer, DeferredAnswer) and not answer.is_ready:
-                    self._threads.submit(self._answer_apart, call, answer, futures.pop(call))
+                    self._threads.submit(self._answer_apart, call, request, answer, futures.pop(call))
                 else:
-                    call.send(_completed(answer))
+                    _send(call, request, answer)
         except Exception:
             log.exception("publish.group_failed")
         finally:
@@ -110,9 +114,11 @@ class PublishGroups:
         _set_done(futures)
         self._begin()
 
-    def _answer_apart(self, call: Call, answer: DeferredAnswer, future: "asyncio.Future[None]") -> None:
+    def _answer_apart(
+        self, call: Call, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
+    ) -> None:
         try:
-            call.send(_completed(answer))
+            _send(call, request, answer)
         finally:
             request_finished.send(sender=PublishGroups)
             self._loop.call_soon_threadsafe(_set_done, [future])
@@ -124,32 +130,44 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _answers(calls: Iterable[Call]) -> list[tuple[Call, HttpResponseBase]]:
-    """Return the answer to each request, or what completes it, after all of them have been published."""
-    request_started.send(sender=PublishGroups)
+def _read_and_published(calls: Iterable[Call]) -> list[tuple[Call, WSGIRequest, HttpResponseBase]]:
+    """Read all requests and publish; return the answer to each, which may have to be completed."""
     find_keys([call.environ for call in calls])
-    answers = [(call, application.get_response(WSGIRequest(call.environ | {MAY_DEFER: True}))) for call in calls]
-    deferred = [answer for _, answer in answers if isinstance(answer, DeferredAnswer)]
-    if deferred:
+    read = [(call, request := WSGIRequest(call.environ), _read(request)) for call in calls]
+    if deferred := [answer for _, _, answer in read if isinstance(answer, DeferredAnswer)]:
         publish_all(deferred)
-    return answers
+    return read
 
 
-def _completed(answer: HttpResponseBase) -> Any:
-    """Return a deferred answer as Django would have: rendered, logged, and with the headers that middleware adds."""
-    if not isinstance(answer, DeferredAnswer):
-        return answer
-    request = answer.view.request
-    made: Any
+def _read(request: WSGIRequest) -> HttpResponseBase:
+    """Call the view without middleware, whose headers are known; return a blank answer if middleware replaces it."""
+    if application.headers_for(request) is None:
+        return HttpResponse()
     try:
-        made = answer.completed()
+        view, positional, named = resolve(request.path_info)
+        request.META[MAY_DEFER] = True
+        answer: HttpResponseBase = view(request, *positional, **named)
+    except Exception as failure:  # noqa: BLE001 - as Django's handler
+        return response_for_exception(request, failure)
+    return answer
+
+
+def _send(call: Call, request: WSGIRequest, answer: HttpResponseBase) -> None:
+    """Complete an answer as Django would: rendered, logged, and with the headers that middleware adds."""
+    is_stored = isinstance(answer, DeferredAnswer) and answer.is_ready
+    try:
+        made: Any = answer.completed() if isinstance(answer, DeferredAnswer) else answer
         if isinstance(made, SimpleTemplateResponse):
-            made = made.render()
+            made.render()
     except Exception as failure:  # noqa: BLE001 - as Django's handler
         made = response_for_exception(request, failure)
-    for name, value in answer.items():
-        if name != "Content-Type":
-            made[name] = value
+    common: Sequence[tuple[str, str]] = ()
+    if is_stored and made.status_code == ACCEPTED:
+        for name, value in rate_headers(request).items():
+            made.headers[name] = value
+        common = application.headers_for(request) or ()
+    else:
+        made = application.completed(request, made)
     if made.status_code >= FAILED:
         log_response("%s: %s", made.reason_phrase, request.path, response=made, request=request)
-    return made
+    call.send(made.status_code, [*((name.lower(), value) for name, value in made.items()), *common], b"".join(made))

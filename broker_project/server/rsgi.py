@@ -7,13 +7,12 @@ bodies be limited while they arrive, and lets a view that makes its client wait 
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
-from django.http.response import HttpResponseBase
 
 from broker_project.server.publish_groups import PublishGroups, may_be_grouped
 from broker_project.server.request_head import refusal_of
@@ -90,21 +89,15 @@ class _Call:
         """Call the WSGI application, and send its answer from this thread."""
         chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
         try:
-            self._send(b"".join(chunks))
+            self.send(self._status, self._headers, b"".join(chunks))
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
 
-    def send(self, answer: HttpResponseBase) -> None:
-        """Send an answer that Django has made."""
-        self._status = answer.status_code
-        self._headers = [(name.lower(), value) for name, value in answer.items()]
-        self._send(b"".join(answer))
-
-    def _send(self, body: bytes) -> None:
+    def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send the answer. First release the upload quota: a client that has the answer finds it free."""
         self._upload.release()
-        self._protocol.response_bytes(self._status, self._headers, body)
+        self._protocol.response_bytes(status, headers, body)
 
     def _start(self, status: str, headers: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], object]:
         self._status = int(status[:3])

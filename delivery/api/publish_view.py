@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from delivery.publish.check import Submission, check_together
@@ -67,7 +68,7 @@ class DeferredAnswer(HttpResponse):
         else:
             self._make = partial(self._answer, result)
 
-    def completed(self) -> HttpResponseBase:
+    def completed(self) -> Any:
         """Return the answer, which may take long if it is not `is_ready`."""
         view = self.view
         try:
@@ -84,9 +85,15 @@ class DeferredAnswer(HttpResponse):
 class PublishView(APIView):
     """A view whose methods return a `DeferredAnswer`."""
 
-    def dispatch(self, request: HttpRequest, *args: Any, **address: Any) -> HttpResponseBase:
+    def finalize_response(self, request: Request, response: Any, *args: Any, **address: Any) -> Any:
+        """Add headers, to a deferred answer when it is completed."""
+        if isinstance(response, DeferredAnswer):
+            return response
+        return super().finalize_response(request, response, *args, **address)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **address: Any) -> Any:
         """Read the request, and publish unless the caller does."""
-        answer = super().dispatch(request, *args, **address)
+        answer: HttpResponseBase = super().dispatch(request, *args, **address)
         if not isinstance(answer, DeferredAnswer):
             return answer
         answer.view = self

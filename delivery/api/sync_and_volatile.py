@@ -133,7 +133,7 @@ def _marked(response: HttpResponse, outcome: str, message_id: int) -> HttpRespon
 
 def is_volatile(request: Request) -> bool:
     """Tell whether an event is volatile; raise `InvalidMetadata` for an unknown durability."""
-    return durability_of(request.headers.get(DURABILITY)) == VOLATILE
+    return durability_of(request.META.get("HTTP_BROKER_DURABILITY")) == VOLATILE
 
 
 def accept_volatile(request: Request, message: NewMessage) -> Accepted:

@@ -133,13 +133,22 @@ def rate_limit_headers(
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
-        rate: Rate | None = request.META.get(RATE)
-        if rate is not None:
-            response.headers["RateLimit-Policy"] = f"{POLICY};q={rate.limit};w={WINDOW_SECONDS}"
-            response.headers["RateLimit"] = f"{POLICY};r={rate.left};t={rate.full_in}"
+        for name, value in rate_headers(request).items():
+            response.headers[name] = value
         return response
 
     return answer
+
+
+def rate_headers(request: HttpRequest) -> Mapping[str, str]:
+    """Return the headers with the state of the rate limit; none if the request's key is not limited."""
+    rate: Rate | None = request.META.get(RATE)
+    if rate is None:
+        return {}
+    return {
+        "RateLimit-Policy": f"{POLICY};q={rate.limit};w={WINDOW_SECONDS}",
+        "RateLimit": f"{POLICY};r={rate.left};t={rate.full_in}",
+    }
 
 
 class BearerKeys(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -53,7 +53,7 @@ class Resource(Records[Record], Generic[Record]):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse keys that may not call, and bodies that cannot be read."""
         super().initial(request, *args, **kwargs)
-        check_length_given(request)
+        check_length_given(request.META)
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Read one."""

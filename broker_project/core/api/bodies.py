@@ -48,11 +48,12 @@ def body_of(request: Request | HttpRequest, *, max_bytes: int) -> bytes:
         LengthRequired: it has no `Content-Length`.
         EncodedBody: it is compressed.
     """
-    if request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in {"", "identity"}:
+    variables = request.META
+    if variables.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in {"", "identity"}:
         raise EncodedBody("Send the body unencoded, without Content-Encoding.")
-    check_length_given(request)
+    check_length_given(variables)
     try:
-        length = int(request.META.get("CONTENT_LENGTH") or 0)
+        length = int(variables.get("CONTENT_LENGTH") or 0)
     except ValueError:  # as Django reads it
         length = 0
     if length > max_bytes:
@@ -60,9 +61,9 @@ def body_of(request: Request | HttpRequest, *, max_bytes: int) -> bytes:
     return request.body
 
 
-def check_length_given(request: Request | HttpRequest) -> None:
+def check_length_given(variables: Mapping[str, Any]) -> None:
     """Raise `LengthRequired` for a chunked body: DRF, as WSGI, would take it for empty and not call any parser."""
-    if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
+    if "HTTP_TRANSFER_ENCODING" in variables and not variables.get("CONTENT_LENGTH"):
         raise LengthRequired("Send the body with a Content-Length, not in chunks.")
 
 
