@@ -30,7 +30,7 @@ ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed;
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
-        -- A statement planned while the queue has no pages at all would read the next burst by sequential scan.
+        -- Pages are kept: giving them back takes a lock that stops everybody, and the next burst needs them again.
         vacuum_truncate = false);
 
 ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_or_filed CHECK (
@@ -41,16 +41,17 @@ ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_or_filed CHECK (
 -- three: its key, this one and its message's.
 CREATE INDEX delivery_open_turn ON delivery_open (subscription_id, id) WHERE waits_for = 'TURN';
 -- All others. Two indexes, so that the planner uses neither for statements that look for ids.
-CREATE INDEX delivery_open_aside ON delivery_open (waits_for, subscription_id, id) WHERE waits_for <> 'TURN';
+CREATE INDEX delivery_open_waits_for ON delivery_open (waits_for, subscription_id, id) WHERE waits_for <> 'TURN';
 -- By line, so that neither of a subscriber's two meets what waits in the other: first those to be tried again. Their
 -- statements speak of the moment and not of what they wait for, so that none that sends takes to the last one.
-CREATE INDEX delivery_open_apart ON delivery_open (subscription_id, line_id, due_at, id)
+CREATE INDEX delivery_open_line ON delivery_open (subscription_id, line_id, due_at, id)
   WHERE due_at IS NOT NULL OR waits_for = 'RELEASE';
--- What is HELD, whose subscription it may be: said with LIKE, so that only a list of them in order takes to this index.
-CREATE INDEX delivery_open_held ON delivery_open (id) WHERE waits_for LIKE 'RELEASE%';
--- What is delayed (with LIKE too), and what has a time to live: the next of them is the first one here, whatever else
--- waits; what a client has fetched, once that has timed out too.
-CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE waits_for LIKE 'START';
+-- What is HELD, whose subscription it may be.
+CREATE INDEX delivery_open_release ON delivery_open (id) WHERE waits_for = 'RELEASE';
+-- What is delayed (said with LIKE, so that the statement that begins it cannot read all others that wait), and what has
+-- a time to live: the next of them is the first one here, whatever else waits; what a client has fetched, once that has
+-- timed out too.
+CREATE INDEX delivery_open_start ON delivery_open (not_before, id) WHERE waits_for LIKE 'START';
 CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 -- What clients have fetched, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
@@ -58,7 +59,7 @@ CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_un
 -- By ordering key: only of subscribers that name one. A page walks from key to key here, past those that are busy.
 CREATE INDEX delivery_open_key ON delivery_open (subscription_id, ordering_key, id)
   WHERE waits_for = 'TURN' AND ordering_key IS NOT NULL;
-CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND waits_for = 'TURN';
+CREATE INDEX delivery_open_fetches ON delivery_open (subscription_id, id) WHERE fetches > 0 AND waits_for = 'TURN';
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 

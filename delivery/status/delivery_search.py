@@ -24,7 +24,7 @@ REASONS: Final = tuple(sorted(map(str, DEAD)))
 def in_status(rows: QuerySet[Row], status: str) -> QuerySet[Row]:
     """Return the rows that have this status now, from the partitions that can have any."""
     if status == DeliveryStatus.HELD:
-        rows = rows.filter(waits_for__startswith=WaitsFor.RELEASE)
+        rows = rows.filter(waits_for=WaitsFor.RELEASE)
     shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
     return rows.filter(standing(status), **shelf)
 
