@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,6 +13,8 @@ import psycopg
 from django.db import connection, connections
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
+from broker_project.core import db
+from broker_project.core.db import Rows
 from broker_project.postgresql.base import DatabaseWrapper
 from delivery import retry
 from delivery.dispatch import claim, notify
@@ -63,36 +65,41 @@ END $$
 """Ids begin again with each history, so that the same seed gives the same ids wherever it is run."""
 
 
+NO_TRIP: Final = frozenset({"_set_autocommit_gen", "_start_query", "maintain_gen"})
+"""What asks the server nothing, or does so within a round trip that counts."""
+
+
 class Killed(BaseException):
     """The process is gone: nothing in it handles this."""
 
 
-class Connection(psycopg.Connection[Any]):
+class Connection(db.Connection):
     """One that breaks when `point` raises; the server then undoes the open transaction."""
 
     point: Callable[[bool], None] | None = None
     """Called before and after each round trip, with whether a transaction is open; None: nobody has this connection."""
     is_broken = False
-    can_run = False
-    """Each statement goes through `wait`."""
+
+    def run(self, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Rows]:
+        self._pass()
+        found = super().run(statements)
+        self._pass()
+        return found
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        if gen.__name__ == "_set_autocommit_gen":  # asks the server nothing
+        if gen.__name__ in NO_TRIP:
             return super().wait(gen, *arguments, **options)
-        if self.is_broken:
-            raise psycopg.OperationalError("the connection is broken")
-        # Statements that go together do so in one transaction: broken between them is broken before them.
-        if self._pipeline is None or gen.__name__ == "_enter_gen":
-            self._pass()
+        self._pass()
         result = super().wait(gen, *arguments, **options)
-        if self._pipeline is None or gen.__name__ == "_exit_gen":
-            self._pass()
+        self._pass()
         return result
 
     def undo(self) -> None:
         super().wait(self._rollback_gen())
 
     def _pass(self) -> None:
+        if self.is_broken:
+            raise psycopg.OperationalError("the connection is broken")
         try:
             if self.point:
                 self.point(self.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE)

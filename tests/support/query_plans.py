@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -176,12 +176,20 @@ def _rows_read(node: dict[str, Any]) -> int:
 def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExplainedStatement]]:
     """Explain every statement before it is carried out, those of Django's cursor too, and undo the explaining."""
     found: list[ExplainedStatement] = []
-    unexplained = db._execute
+    unexplained, unprepared = db.Connection.run, db.as_prepared
+    originals: dict[bytes, str] = {}
 
-    def execute_raw(raw: psycopg.Connection[Any], statement: Any, arguments: Any) -> Any:
-        text, values = db.as_prepared(statement, arguments)
-        found.append(ExplainedStatement(statement, _explained(raw, text.decode(), values)))
-        return unexplained(raw, statement, arguments)
+    def as_prepared(statement: LiteralString, arguments: db.Arguments) -> tuple[bytes, Sequence[Any]]:
+        text, values = unprepared(statement, arguments)
+        originals[text] = statement
+        return text, values
+
+    def run(raw: db.Connection, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[db.Rows]:
+        rows = []
+        for text, values in statements:
+            found.append(ExplainedStatement(originals[text], _explained(raw, text.decode(), values)))
+            rows += unexplained(raw, [(text, values)])
+        return rows
 
     def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
         if statement.lstrip("(").startswith("SELECT"):
@@ -191,8 +199,8 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
         return execute(statement, params, many, context)
 
     with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
-        patched.setattr(db.Connection, "can_run", False)
-        patched.setattr(db, "_execute", execute_raw)
+        patched.setattr(db, "as_prepared", as_prepared)
+        patched.setattr(db.Connection, "run", run)
         yield found
 
 
