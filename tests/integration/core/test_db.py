@@ -1,5 +1,6 @@
 """Connections lent by the pool: asked whether they answer only where there is reason to."""
 
+import time
 from contextlib import suppress
 
 import psycopg
@@ -7,8 +8,9 @@ import pytest
 from django.db import DataError, OperationalError, connection, transaction
 from psycopg_pool import ConnectionPool
 
-from broker_project.core.db import forget_connection, give_connection_back, rows
+from broker_project.core.db import NotAnswered, forget_connection, give_connection_back, rows, rows_of_each, waits_until
 from broker_project.stack.load.wait import wait_until
+from tests.support.broker import terminate_backends
 from tests.support.database import another_connection, execute
 
 SESSIONS = "SELECT FROM pg_stat_activity WHERE pid = %s"
@@ -67,6 +69,30 @@ def test_statement_is_prepared_again_after_a_rollback() -> None:
         with suppress(DataError), transaction.atomic():
             assert rows("SELECT %s", [number]) == rows("SELECT %s", [number]) == [(number,)]
             rows("SELECT 1 / %s", [0])
+
+
+def test_statements_of_one_round_trip_are_one_transaction() -> None:
+    note = "INSERT INTO delivery_announcement (kind) VALUES (%s)"
+    with pytest.raises(DataError):
+        rows_of_each([(note, ["first"]), ("SELECT 1 / %s", [0]), (note, ["third"])])
+    count = "SELECT count(*) FROM delivery_announcement"
+    assert rows_of_each([(count, ()), (note, ["next"]), (count, ())]) == [[(0,)], [], [(1,)]]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_statements_may_be_larger_than_what_a_socket_holds(number: int) -> None:
+    text = "x" * 20_000_000
+    with waits_until(time.monotonic() + 60.0):
+        assert rows_of_each([("SELECT %s::text", [text])] * number) == [[(text,)]] * number
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_server_that_does_not_answer_is_given_up(number: int) -> None:
+    with waits_until(time.monotonic() + 0.2), pytest.raises(NotAnswered):
+        rows_of_each([("SELECT pg_sleep(60)", ())] * number)
+    forget_connection()
+    assert rows("SELECT 1") == [(1,)]
+    terminate_backends()  # the server goes on all the same
 
 
 def test_connection_in_a_transaction_is_kept() -> None:
