@@ -5,7 +5,7 @@ with it costs the others nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from delivery.publish.errors import RefusedItems, TooManyDeliveries
 from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, remember
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
 from delivery.publish.routing import Route, routes_of
-from delivery.publish.store import Accepted, NewMessage, store
+from delivery.publish.store import Accepted, NewMessage, SubscriptionDeleted, store
 from delivery.publish.together import together
 
 MAX_BATCH_DELIVERIES: Final = 100_000
@@ -186,13 +186,23 @@ def publish_together(publications: Sequence[Publication], terms: PublishTerms) -
     return together(partial(_publish, terms=terms), publications) if publications else []
 
 
-@transaction.atomic
 def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
-    all_of_them = [_Progress(*one) for one in publications]
-    uses, in_progress = claim_keys({key for one in all_of_them for key in map(key_of, one.messages) if key})
+    is_plain = all(one.is_plain for publication in publications for one in publication.messages)
+    while True:
+        progress = [_Progress(*one) for one in publications]
+        try:
+            with nullcontext() if is_plain else transaction.atomic():
+                _store(progress, terms)
+        except SubscriptionDeleted:
+            continue
+        return [one.refusal or one.answers() for one in progress]
+
+
+def _store(publications: Sequence[_Progress], terms: PublishTerms) -> None:
+    uses, in_progress = claim_keys({key for one in publications for key in map(key_of, one.messages) if key})
     with ExitStack() as rooms:
         opened: dict[_Progress, set[int]] = {}
-        for one in all_of_them:
+        for one in publications:
             with one.refusable():
                 one.look_up(uses, in_progress)
                 one.find_targets(terms.callbacks)
@@ -211,4 +221,3 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[l
             opened[one].update(answer.id for answer in one.stored.values() if answer.deliveries)
     create_callbacks([request for one in accepted for request in one.callbacks()], terms.callbacks)
     remember({key: use for one in accepted for key, use in one.uses()}, hours=terms.key_hours)
-    return [one.refusal or one.answers() for one in all_of_them]
