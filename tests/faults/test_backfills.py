@@ -17,6 +17,7 @@ from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 KILL_EVERY = 3.0
+"""How long workers run between two kills."""
 STARTED_SECONDS = 15.0
 THROUGH_SECONDS = 300.0
 KEPT = 3_000

@@ -290,7 +290,7 @@ def test_requests_take_longer_than_a_lease(broker: Broker, receiver: Receiver, b
             endpoint.is_stuck = True
         assert endpoint.exchanges[0].hung_up, "the worker ended it before its lease did"
         wait_until(lambda: len(endpoint.exchanges) == 2, LEASE_SECONDS + NOTICE_SECONDS)
-    time.sleep(LONG_REQUEST_SECONDS)  # nothing may happen
+    time.sleep(LONG_REQUEST_SECONDS)  # how long the request takes; nothing may happen meanwhile
     endpoint.is_stuck = False
     wait_until(lambda: broker.has_finished([subscribed]), THROUGH_SECONDS)
     again = [] if broken == "undisturbed" else [(0, True)]
