@@ -5,7 +5,6 @@ load, and neither a thread nor a transaction is needed for each request.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -70,7 +69,8 @@ class PublishGroups:
         self._threads = threads
         self._waiting: deque[tuple[Call, asyncio.Future[None]]] = deque()
         self._running = 0
-        self._begun_at = 0.0
+        self._next_at = 0.0
+        """The loop's time from which a group may begin beside one that is slow."""
 
     def answered(self, call: Call) -> "asyncio.Future[None]":
         """Return a future that is done when the request has been answered."""
@@ -81,33 +81,29 @@ class PublishGroups:
 
     def _begin(self) -> None:
         """Begin a group of what waits, unless one has just begun."""
-        if not self._waiting or self._running >= MAX_GROUPS:
-            return
-        now = time.monotonic()
-        if self._running and now < self._begun_at + SLOW_SECONDS:
-            if len(self._waiting) == 1:
-                self._loop.call_later(self._begun_at + SLOW_SECONDS - now, self._begin)
+        now = self._loop.time()
+        if not self._waiting or self._running >= MAX_GROUPS or (self._running and now < self._next_at):
             return
         group = [self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting)))]
         self._running += 1
-        self._begun_at = now
-        self._threads.submit(self._answer, group)
+        self._next_at = now + SLOW_SECONDS
+        self._loop.call_at(self._next_at, self._begin)
+        self._threads.submit(self._answer, dict(group))
 
-    def _answer(self, group: "Sequence[tuple[Call, asyncio.Future[None]]]") -> None:
+    def _answer(self, group: "dict[Call, asyncio.Future[None]]") -> None:
         """Answer a group, and what takes longer in threads of their own."""
         request_started.send(sender=PublishGroups)
-        futures = dict(group)
         try:
-            for call, request, answer in _read_and_published(futures):
+            for call, request, answer in _read_and_published(group):
                 if isinstance(answer, DeferredAnswer) and not answer.is_ready:
-                    self._threads.submit(self._answer_apart, call, request, answer, futures.pop(call))
+                    self._threads.submit(self._answer_apart, call, request, answer, group.pop(call))
                 else:
                     _send(call, request, answer)
         except Exception:
-            log.exception("publish.group_failed")
+            log.exception("publish.group_failed")  # the server answers the rest with 500
         finally:
             request_finished.send(sender=PublishGroups)
-            self._loop.call_soon_threadsafe(self._end, [*futures.values()])
+            self._loop.call_soon_threadsafe(self._end, [*group.values()])
 
     def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
         self._running -= 1
@@ -141,9 +137,9 @@ def _read_and_published(calls: Iterable[Call]) -> list[tuple[Call, WSGIRequest, 
 
 def _read(request: WSGIRequest) -> HttpResponseBase:
     """Call the view without middleware, whose headers are known; return a blank answer if middleware replaces it."""
-    if application.headers_for(request) is None:
-        return HttpResponse()
     try:
+        if application.headers_for(request) is None:
+            return HttpResponse()
         view, positional, named = resolve(request.path_info)
         request.META[MAY_DEFER] = True
         answer: HttpResponseBase = view(request, *positional, **named)

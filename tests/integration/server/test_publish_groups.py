@@ -1,0 +1,241 @@
+"""Requests that publish one event, answered in groups: as each would be alone, whatever its neighbours are."""
+
+import asyncio
+import io
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.core.handlers.wsgi import WSGIRequest
+from django.test import RequestFactory
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker_project.core.db import forget_connection
+from broker_project.server import publish_groups
+from broker_project.server.publish_groups import PublishGroups
+from broker_project.stack.load.wait import wait_until
+from broker_project.wsgi import application
+from delivery.api.publish_view import DeferredAnswer, publish_all
+from delivery.models import Delivery, IdempotencyKey, Message
+from subscriptions.credentials.tokens import recent_tokens
+from subscriptions.models import EventKind, Publisher
+from tests.support import factories
+from tests.support.api import EVENT
+from tests.support.database import another_connection, do_and_disconnect, empty_database, execute, lock_waiters
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FACTORY = RequestFactory()
+
+
+class Call:
+    """A request of a group, and the answer that was sent."""
+
+    def __init__(self, token: str, event: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        recent_tokens.add(hash(token))
+        given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
+        content_type = given.pop("Content-Type")
+        made = FACTORY.generic("POST", f"/api/v1/events/{event}", body, content_type=content_type, headers=given)
+        self.environ: dict[str, Any] = made.environ | {"wsgi.input": io.BytesIO(body)}
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+
+    def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        assert len(dict(headers)) == len(headers)
+        self.status, self.headers, self.body = status, dict(headers), body
+
+    def send_alone(self) -> None:
+        """Answer as Django does, without a group."""
+        answer: Any = application.get_response(WSGIRequest(self.environ))
+        self.send(answer.status_code, [(name.lower(), value) for name, value in answer.items()], answer.content)
+
+
+def answer_group(calls: Iterable[Call]) -> None:
+    for call, request, answer in publish_groups._read_and_published([*calls]):
+        publish_groups._send(call, request, answer)
+
+
+def token_of(publisher: Publisher) -> str:
+    return factories.api_key(publisher)[1]
+
+
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+EVENTS = ("Topic", "Queue", "Schema", "Text", "Forbidden", "Unknown", "Broker.Line.Paused", "no name at all")
+BODIES = (b"{}", b'{"n": 1}', b'{"n": "x"}', b"", b"{", b'{"n": 1, "n": 2}', b'"\xff"', b"x" * 2_000_000)
+HEADERS: dict[str, tuple[str, ...]] = {
+    "Content-Type": ("text/plain", "application/cloudevents+json", "application/json; charset=utf-8"),
+    "Content-Encoding": ("gzip", "identity"),
+    "Authorization": ("Bearer brk_" + "x" * 43, "Basic eDp5", "Bearer"),
+    "Host": ("other.example.org", "testserver"),
+    "FILTER_STRING": ("eu", "us", "\t", "ü"),
+    "Idempotency-Key": ("known", "with blank", "x" * 256),
+    "CallbackURL": ("https://127.0.0.1/answer", "nowhere", "https://a:b@127.0.0.1/"),
+    "Broker-Destination": ("blue", "default", "nobody", "no name at all"),
+    "Broker-TTL": ("1h", "0", "forever"),
+    "Broker-Not-Before": ("2020-01-01T00:00:00Z", "tomorrow"),
+    "Broker-Durability": ("guaranteed", "eternal"),
+    "Ce-Specversion": ("1.0", "0.3"),
+    "Ce-Id": ("1",),
+    "Ce-Source": ("/test",),
+    "Ce-Type": ("Topic", "Queue"),
+    "X-Forwarded-Host": ("a",),
+    "traceparent": ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",),
+}
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
+    names = draw(st.lists(st.sampled_from(sorted(HEADERS)), max_size=4, unique=True))
+    headers = {name: draw(st.sampled_from(HEADERS[name])) for name in names}
+    return draw(st.sampled_from(EVENTS)), draw(st.sampled_from(BODIES)), headers
+
+
+def two_publishers() -> tuple[Publisher, Publisher]:
+    """Return two publishers that may publish the same event types, of which all have subscriptions."""
+    types = [
+        factories.event_type("Topic"),
+        factories.event_type("Queue", kind=EventKind.QUEUE),
+        factories.event_type("Schema", schema=SCHEMA),
+        factories.event_type("Text", content_type="text/plain"),
+    ]
+    factories.event_type("Forbidden")
+    blue = factories.subscriber("blue")
+    for one in types:
+        factories.subscription(blue, one)
+        factories.subscription(event_type=one, header_filter_string="eu")
+        factories.subscription(event_type=one, filter="$$->'Body'->'n' = '1'")
+    return factories.publisher(event_types=types), factories.publisher(event_types=types)
+
+
+def stored_by(publisher: Publisher) -> list[Any]:
+    """Return what is stored of a publisher, without what differs from message to message."""
+    columns = "event_type_id", "body", "content_type", "headers", "filter_string", "destination", "outcome"
+    messages = Message.objects.filter(publisher=publisher).order_by("id")
+    keys = IdempotencyKey.objects.filter(publisher=publisher).order_by("key")
+    return [
+        (
+            [getattr(one, name) for name in columns],
+            [*Delivery.objects.filter(message=one).order_by("id").values_list("subscription_id", "status", "reason")],
+        )
+        for one in messages
+    ] + [*keys.values_list("key", "outcome", "deliveries_count")]
+
+
+def comparable(call: Call) -> tuple[int, dict[str, str], bytes]:
+    """Return an answer without the ids of messages."""
+    headers = {name: value for name, value in call.headers.items() if name not in {"location", "content-length"}}
+    body = call.body
+    if call.status == 202:
+        assert call.headers["location"].startswith("/api/v1/messages/")
+        assert call.headers["location"].rpartition("/")[2].encode() in body
+        body = body.partition(b",")[2]
+    return call.status, headers, body
+
+
+@pytest.mark.behaviour("2.1", "2.7")
+@given(sent=st.lists(requests(), min_size=1, max_size=12))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_group_is_answered_and_stored_as_each_request_alone(
+    sent: list[tuple[str, bytes, dict[str, str]]],
+) -> None:
+    empty_database()
+    together, alone = two_publishers()
+    # Of two requests of a group with the same key, only the first is accepted: the other is still running then.
+    keys = [headers.get("Idempotency-Key") for _, _, headers in sent]
+    for number, (_, _, headers) in enumerate(sent):
+        if keys[number] in keys[:number]:
+            headers.pop("Idempotency-Key", None)
+    group = [Call(token_of(together), *one) for one in sent]
+    each = [Call(token_of(alone), *one) for one in sent]
+    answer_group(group)
+    for call in each:
+        call.send_alone()
+    assert [comparable(call) for call in group] == [comparable(call) for call in each]
+    assert stored_by(together) == stored_by(alone)
+
+
+@pytest.fixture
+def calls(event_type: Any) -> list[Call]:
+    factories.subscription(event_type=event_type)
+    token = token_of(factories.publisher())
+    return [Call(token, EVENT, b'{"n": %d}' % number) for number in range(10)]
+
+
+def run(answer: Callable[[PublishGroups], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine with groups that are answered in threads."""
+
+    async def main() -> None:
+        with ThreadPoolExecutor(8) as threads:
+            await answer(PublishGroups(asyncio.get_running_loop(), threads))
+            for _ in range(8):
+                threads.submit(forget_connection)
+
+    asyncio.run(main())
+
+
+def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(publish_groups, "SLOW_SECONDS", 60.0)
+
+    def publish_counted(answers: Sequence[DeferredAnswer]) -> None:
+        sizes.append(len(answers))
+        publish_all(answers)
+
+    monkeypatch.setattr(publish_groups, "publish_all", publish_counted)
+
+    async def send(groups: PublishGroups) -> None:
+        await asyncio.gather(*(groups.answered(call) for call in calls))
+
+    run(send)
+    assert sizes == [1, 9]
+    assert {call.status for call in calls} == {202}
+    assert Message.objects.count() == Delivery.objects.count() == 10
+
+
+def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+
+    def slow_at_first(answers: Sequence[DeferredAnswer]) -> None:
+        monkeypatch.setattr(publish_groups, "publish_all", publish_all)
+        may_go_on.wait()
+        publish_all(answers)
+
+    monkeypatch.setattr(publish_groups, "publish_all", slow_at_first)
+
+    async def send(groups: PublishGroups) -> None:
+        slow, *others = [groups.answered(call) for call in calls]
+        await asyncio.gather(*others)
+        assert not slow.done()
+        may_go_on.set()
+        await slow
+
+    run(send)
+    assert {call.status for call in calls} == {202}
+
+
+def test_what_the_database_refuses_costs_only_its_own_request(calls: list[Call]) -> None:
+    execute("ALTER TABLE delivery_message ADD CONSTRAINT no CHECK (body <> '{\"n\": 4}')")
+    try:
+        answer_group(calls)
+    finally:
+        execute("ALTER TABLE delivery_message DROP CONSTRAINT no")
+    assert [call.status for call in calls] == [202] * 4 + [409] + [202] * 5
+    assert Message.objects.count() == Delivery.objects.count() == 9
+
+
+def test_a_lost_connection_fails_the_whole_group_and_nothing_is_stored(calls: list[Call]) -> None:
+    with another_connection() as elsewhere:
+        elsewhere.execute("BEGIN; LOCK TABLE delivery_message")
+        thread = threading.Thread(target=do_and_disconnect, args=[lambda: answer_group(calls)])
+        thread.start()
+        wait_until(lambda: lock_waiters() > 0)
+        execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
+        thread.join()
+        elsewhere.rollback()
+    assert {call.status for call in calls} == {503}
+    assert {call.headers["retry-after"] for call in calls} == {"1"}
+    assert not Message.objects.exists()
