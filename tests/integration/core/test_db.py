@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import DataError, InterfaceError, OperationalError, ProgrammingError, connection, transaction
 from psycopg_pool import ConnectionPool
 
 from broker_project.core.db import NotAnswered, forget_connection, give_connection_back, rows, rows_of_each, waits_until
@@ -53,7 +53,26 @@ def test_closed_connection_is_checked_and_replaced(asked: list[int]) -> None:
     assert asked == [ended]
 
 
+def test_statements_borrow_the_connection_that_was_returned_last() -> None:
+    rows("SELECT 1")  # opens the pool
+    pool = connection.pool  # type: ignore[attr-defined]  # it is PostgreSQL's
+    lent = [pool.getconn(), pool.getconn()]
+    for one in lent:
+        pool.putconn(one)
+    assert {rows("SELECT pg_backend_pid()")[0][0] for _ in range(20)} == {lent[-1].info.backend_pid}
+    assert connection.connection is None
+
+
+def test_connection_that_was_closed_in_a_transaction_is_lent_without_one() -> None:
+    with suppress(InterfaceError, ProgrammingError), transaction.atomic():
+        rows("SELECT 1")
+        connection.close()
+    rows("CREATE TEMPORARY TABLE kept ()")
+    assert rows("SELECT to_regclass('kept') IS NOT NULL") == [(True,)]
+
+
 def test_statement_on_a_lost_connection_fails_and_the_next_one_gets_another() -> None:
+    connection.ensure_connection()
     ((lost,),) = rows("SELECT pg_backend_pid()")
     with another_connection() as elsewhere:
         elsewhere.execute("SELECT pg_terminate_backend(%s)", [lost])
