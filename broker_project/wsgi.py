@@ -6,9 +6,13 @@ from typing import Any, Final, cast
 
 import django
 from django.conf import settings
+from django.core.cache import close_caches
 from django.core.exceptions import DisallowedHost
+from django.core.handlers.base import reset_urlconf
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, reset_queries
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
@@ -71,4 +75,10 @@ def _with_middleware(answer: GetResponse) -> GetResponse:
 
 
 django.setup(set_prefix=False)
+# Django resets all of this before and after each request. But here nothing records queries, has caches or other URLs,
+# and a request that ends gives its connection back.
+request_started.disconnect(reset_queries)
+request_started.disconnect(close_old_connections)
+request_finished.disconnect(close_caches)
+request_finished.disconnect(reset_urlconf)
 application = WebApplication()
