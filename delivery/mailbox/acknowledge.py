@@ -8,7 +8,7 @@ from typing import Final, LiteralString, NamedTuple
 
 from django.db import transaction
 
-from broker_project.core.db import rows
+from broker_project.core.db import array, rows
 from delivery.dispatch import notify
 from delivery.mailbox import long_poll
 from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
@@ -206,7 +206,7 @@ def _run(
     statement: LiteralString, subscriber_id: int, receipts: Sequence[Receipt], **more: object
 ) -> dict[Receipt, ReceiptState]:
     ids, fetches = zip(*sorted({*receipts}), strict=True) if receipts else ((), ())
-    found = rows(statement, {"subscriber": subscriber_id, "ids": [*ids], "fetches": [*fetches], **more})
+    found = rows(statement, {"subscriber": subscriber_id, "ids": array(ids), "fetches": array(fetches), **more})
     return {Receipt(*row[:2]): ReceiptState(*row) for row in found}
 
 
