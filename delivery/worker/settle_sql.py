@@ -71,7 +71,8 @@ OWNED: Final = f"""
 -- if spares
 -- Lines of which somebody has locked a delivery.
 in_the_way AS MATERIALIZED (
-  SELECT t.line_id FROM touched t JOIN delivery_open d ON d.id = ANY (ARRAY[t.delivery_id])
+  SELECT t.line_id FROM touched t CROSS JOIN LATERAL (
+    SELECT * FROM delivery_open o WHERE o.id = t.delivery_id AND o.closed_on = '9999-12-31' LIMIT 1) d
    WHERE d.id <> ALL (ARRAY(
      SELECT f.id FROM (SELECT id FROM delivery_open WHERE id = ANY (ARRAY(SELECT delivery_id FROM touched))
                           FOR UPDATE SKIP LOCKED) f))),

@@ -246,10 +246,10 @@ def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLin
     return driven, delivery, settled.started[delivery.id]
 
 
-def settle(epochs: Mapping[int, int], *, of_groups: bool = False, **parts: Any) -> Settling:
+def settle(epochs: Mapping[int, int], *, of_groups: bool = False, spares: bool = False, **parts: Any) -> Settling:
     """Settle this in a statement of its own, as a round does; return what it did."""
     settling = Settling(epochs, of_groups=of_groups, **parts)
-    settling.note(rows(*settling.statement()))
+    settling.note(rows(*settling.statement(spares=spares)))
     return settling
 
 

@@ -101,7 +101,9 @@ def deliver_and_crash(grown: Grown) -> None:
     second = broker.outgoing_of(driven.claim)[0]
     driven.numbers.last = number
     deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
-    broker.settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[mark_of(driven, second)])
+    for spares in (False, True):  # the second time as after a lock: it is safe to repeat
+        epochs, marks = {line.pk: driven.claim.epoch}, [mark_of(driven, second)]
+        broker.settle(epochs, spares=spares, settlements=[deferred], marks=marks)
     broker.settle(
         {line.pk: driven.claim.epoch},
         settlements=[broker.settlement(driven, second)],

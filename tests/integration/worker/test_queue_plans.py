@@ -96,7 +96,8 @@ def send_and_crash(jobs: EventType) -> None:
     refused = broker.settlement(
         sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
     )
-    broker.settle_groups(epochs, settlements=[won])
+    for spares in (False, True):  # the second time as after a lock: it is safe to repeat
+        broker.settle_groups(epochs, spares=spares, settlements=[won])
     broker.settle_groups(epochs, settlements=[refused], states=[sender.update()])
     (taken,) = claim([line.pk], worker="two")
     third = read(line)[0]
