@@ -70,16 +70,11 @@ HISTORY_LINE: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN deliver
 _COLUMNS: Final = ", ".join(FILED_COLUMNS)
 FILE_GONE: Final = f"""
   INSERT INTO delivery_delivery ({_COLUMNS}, finished_at, closed_on)
-  SELECT {_COLUMNS}, clock_timestamp(),
-         (SELECT day
-            FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
-           WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)
-    FROM gone"""
+  SELECT {_COLUMNS}, clock_timestamp(), (SELECT delivery_filing_day()) FROM gone"""
 """File the rows of a CTE `gone`, deleted from `delivery_open`, under today.
 
 DELETE and INSERT, not an UPDATE that moves the row: a statement that waited for the row finds it gone, not an error.
-The day is the newest that has a partition, so a late maintenance job stops nothing; or the first one that has, so
-neither does a clock set back.
+The function is inlined when a statement is planned: see `partitions.say_where_to_file`.
 """
 
 

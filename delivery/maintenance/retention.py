@@ -216,6 +216,7 @@ def _drop_leaves(day: dt.date) -> float | None:
             cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
             cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")
         cursor.execute(KEPT if kept else GONE, [day])
+        partitions.say_where_to_file(cursor)
     return locked
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 import structlog
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -16,7 +16,15 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.maintenance import retention
-from delivery.maintenance.partitions import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
+from delivery.maintenance.partitions import (
+    DAYS_AHEAD,
+    first_id,
+    leaf_of,
+    open_days,
+    say_where_to_file,
+    seconds_left,
+    today,
+)
 from delivery.maintenance.periodic import Maintainer, maintain, maintenance_pause
 from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
@@ -356,6 +364,8 @@ def _lose(day: dt.date) -> None:
     """Let the delivery leaf of `day` never have been made."""
     execute(f"DROP TABLE IF EXISTS {leaf_of('delivery_delivery', day)}")
     StorageDay.objects.filter(day=day).delete()
+    with connection.cursor() as cursor:
+        say_where_to_file(cursor)
 
 
 @pytest.mark.behaviour("11.3")
