@@ -16,7 +16,6 @@ from delivery.limits import (
     LONG_WAIT_SECONDS,
     MAX_OF_KEY,
     MIN_PAGE,
-    PAGE_SECONDS,
     RATE_LIMITED_PAGE,
     RETRY_LINE_REST_SECONDS,
     RETRY_LINE_REST_SHARE,
@@ -222,10 +221,6 @@ class ActiveLine:
             return False
         return not any(slot.paced_for is not None for slot in self.slots)
 
-    def has_time_for(self, seconds: float) -> bool:
-        """Whether a slot may wait for a rate limit, unless its turn is over and others may wait for it."""
-        return seconds <= LONG_WAIT_SECONDS and (len(self.slots) == 1 or not self.is_over)
-
     def hold(self, delivery: Outgoing, pause: float, reason: str = "") -> None:
         """Let nothing of its key overtake `delivery`, which is tried again after a pause.
 
@@ -330,12 +325,6 @@ class ActiveLine:
         self.next_key, self.read_at = buffer.next_key, time.monotonic()
         for delivery_id in buffer.gone:
             self.holds.end(delivery_id)
-
-    def size_page(self) -> None:
-        """Choose how much is read next, by what was sent so far."""
-        will_send = self.sent / (time.monotonic() - self.taken_at) * PAGE_SECONDS
-        at_least = max(MIN_PAGE, 2 * len(self.slots))
-        self.page_size = min(max(at_least, int(will_send)), self.claim.capacity)
 
     def rest_at_release(self) -> float | None:
         """Return how many seconds it rests if it is released now, None if it does not.

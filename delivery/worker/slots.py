@@ -276,7 +276,8 @@ class Slot:
         if self.line.is_keyed:
             for key in self.taken_keys:
                 self.line.buffer.free(key)  # its own: what comes next of it is settled together with what has ended
-            self.line.buffer.set_aside(self._is_busy)
+            busy = self.line.busy_keys
+            self.line.buffer.set_aside(lambda one: busy.get(one.ordering_key, self) is not self)  # another slot's
         taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
         if taken:
             self.held += taken.size
@@ -285,10 +286,6 @@ class Slot:
                 self.taken_keys.append(taken.ordering_key)
                 self.line.busy_keys[taken.ordering_key] = self
         return taken
-
-    def _is_busy(self, delivery: Outgoing) -> bool:
-        """Whether another slot has taken something of its key."""
-        return self.line.busy_keys.get(delivery.ordering_key, self) is not self
 
     def prepare(self, delivery: Outgoing) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from delivery.callbacks.address import without_token
 from delivery.http.transfer import retry_after_seconds
-from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES, SHORT_WAIT_SECONDS
+from delivery.limits import (
+    KEPT_BODY_BYTES,
+    KEPT_HEADER_BYTES,
+    LONG_WAIT_SECONDS,
+    MIN_PAGE,
+    PAGE_SECONDS,
+    SHORT_WAIT_SECONDS,
+)
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
 from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
@@ -85,7 +92,8 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
     line = slot.line
     linger = linger or line.is_read_out
     if line.has_room(slot) and (line.buffer.is_low or line.lacks_heads()):
-        line.size_page()
+        will_send = line.sent / (time.monotonic() - line.taken_at) * PAGE_SECONDS
+        line.page_size = min(max(MIN_PAGE, 2 * len(line.slots), int(will_send)), line.claim.capacity)
         yield Read()
     while not line.must_stop() and line.has_room(slot):
         if taken := take():
@@ -145,18 +153,18 @@ def _take(slot: Slot) -> Outgoing | None:
 def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
     """Wait until the delivery's subscription may be sent to (contract 1.4).
 
-    If that is long after the turn, it is held, unless others may go before it: then they go on without it.
+    If that takes long, or others may wait for a turn that is over, it is held, unless others may go before it: then
+    they go on without it.
     In such a line one slot waits for a subscription, not all: what they left behind would wait for them.
     """
     line, destination = slot.line, delivery.destination
     while seconds := line.rate_limiter.wait(destination, now := time.monotonic()):
-        if (
-            line.is_ordered or line.is_keyed or delivery.id in line.holds
-        ):  # nothing else of its key is sent before it (contract 4.7)
-            if not line.has_time_for(seconds):
+        has_time = seconds <= LONG_WAIT_SECONDS and (len(line.slots) == 1 or not line.is_over)
+        if line.is_ordered or line.is_keyed or delivery.id in line.holds:  # nothing of its key overtakes it (4.7)
+            if not has_time:
                 line.hold(delivery, seconds)
                 return None
-        elif not line.has_time_for(seconds) or (
+        elif not has_time or (
             seconds > SHORT_WAIT_SECONDS and any(other.paced_for == destination.subscription_id for other in line.slots)
         ):
             line.left_out[destination.subscription_id] = now + seconds
