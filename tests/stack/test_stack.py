@@ -61,7 +61,7 @@ def test_broker_knows_its_public_url(stack: Stack) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.behaviour("6.2")
+@pytest.mark.behaviour("4.14", "6.2")
 def test_flower_lists_every_queue(stack: Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
     senders = {f"queue.{sender}" for sender in range(5)}

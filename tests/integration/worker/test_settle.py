@@ -19,6 +19,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
+from delivery.filing import SHORT_LOCK_WAIT
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.management.commands.statement import STATEMENTS
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
@@ -134,9 +135,11 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
     assert settle_statement(frozenset({"stays", "doubts", "writes"})).count(OWNED) == 1
-    monkeypatch.setattr(
-        "delivery.worker.round_trip.settle_statement", lambda blocks: settle_statement(blocks).replace(OWNED, LATE)
-    )
+
+    def late(blocks: frozenset[str]) -> str:
+        return settle_statement(blocks).replace(OWNED, LATE).replace(SHORT_LOCK_WAIT, "true")
+
+    monkeypatch.setattr("delivery.worker.round_trip.settle_statement", late)
     thread = threading.Thread(target=do_and_disconnect, args=[act])
     execute("SELECT pg_advisory_lock(7)")
     thread.start()
