@@ -28,7 +28,7 @@ from benchmarks import filling, summaries_sql
 from benchmarks.history import write_history
 from broker_project.core.db import rows
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
+from delivery.dispatch.sweep import due_lines
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import MailboxRef
@@ -123,7 +123,7 @@ class GrowthDatabase:
             return result
 
         timed("publish", publish_copies, self._event_type, b"{}", PER_LINE)
-        timed("sweep", lines_with_due_work)
+        timed("sweep", due_lines)
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [PageRequest(one.line_id, one.epoch, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))

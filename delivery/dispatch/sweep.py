@@ -127,11 +127,6 @@ def due_lines() -> list[DueLine]:
     return [DueLine(*row) for row in rows(DUE)]
 
 
-def lines_with_due_work() -> list[int]:
-    """Return only the ids of these lines, in order."""
-    return sorted(line.id for line in due_lines())
-
-
 def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
     """Wake the workers of each line's queue; return the queues that took no hint."""
     by_queue: dict[str, list[int]] = defaultdict(list)

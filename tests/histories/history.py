@@ -16,14 +16,13 @@ from django.db import connections, transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.claim import end_leases_of
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import LEASE_SECONDS
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import Status, Subscription
 from tests.histories import promises
 from tests.histories.world import Killed, Worker, World
-from tests.support.broker import publish_bodies
+from tests.support.broker import lines_with_due_work, publish_bodies
 from tests.support.stepped_worker import Request
 
 ACTIONS: Final = {

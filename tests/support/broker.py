@@ -17,7 +17,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import endpoint_probe
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
-from delivery.dispatch.sweep import lines_with_due_work
+from delivery.dispatch.sweep import due_lines
 from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
@@ -42,6 +42,11 @@ MAX_IN_FLIGHT = 16
 """Messages that each QUEUE sender has in flight at a time."""
 QUEUE_SENDERS = 5
 """Lines among which QUEUE messages are divided."""
+
+
+def lines_with_due_work() -> list[int]:
+    """Return the ids of the lines that a sweep finds, in order."""
+    return sorted(line.id for line in due_lines())
 
 
 class Worker(threading.Thread):

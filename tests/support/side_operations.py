@@ -10,7 +10,7 @@ from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
+from delivery.dispatch.sweep import begin_delayed
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Lane, Line, Pace
 from delivery.outcomes import Answered, Decision, Unreachable
@@ -23,7 +23,7 @@ from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
-from tests.support.broker import QUEUE_SENDERS, activate, probe
+from tests.support.broker import QUEUE_SENDERS, activate, lines_with_due_work, probe
 from tests.support.database import another_connection
 from tests.support.stateful_deliveries import StatefulDeliveries, answers, subscription_numbers, worker_numbers
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from delivery.dispatch.claim import end_leases_of
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.slots import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.support.broker import activate, expire_lease, inactivate, make_due, publish_bodies
+from tests.support.broker import activate, expire_lease, inactivate, lines_with_due_work, make_due, publish_bodies
 from tests.support.database import execute
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 

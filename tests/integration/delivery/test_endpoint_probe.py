@@ -11,13 +11,13 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery import endpoint_probe
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.endpoint_probe import AGAIN_SECONDS
 from delivery.models import Announcement, Delivery, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
+from tests.support.broker import lines_with_due_work
 
 SUSPENDS: dict[str, Any] = {"max_retries": 0, "on_exhausted": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
 

@@ -9,7 +9,6 @@ from django.urls import reverse
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, LineEvent, LineEventKind, Message
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.line_status import LineState, LineStatus, line_statuses
@@ -18,7 +17,7 @@ from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, publish
-from tests.support.broker import Worker
+from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import subscription
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING

@@ -13,7 +13,6 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Lane, LineEvent
 from delivery.pause import pause, resume
 from subscriptions.models import EventKind, RetryPolicy, Subscription
@@ -21,6 +20,7 @@ from subscriptions.models.subscriptions import PausedBy
 from tests.support import broker, factories
 from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of
+from tests.support.broker import lines_with_due_work
 
 ADMIN = "/admin/subscriptions/subscription"
 SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -10,7 +10,6 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
 from delivery.pause import resume
 from delivery.status.line_status import line_statuses
@@ -18,7 +17,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support import broker
-from tests.support.broker import Worker
+from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import retry_policy, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING

@@ -7,7 +7,6 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import Claim, claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import CAPACITY
 from delivery.models import Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
@@ -16,6 +15,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.round_trip import mark_of
 from subscriptions.models import Subscription
 from tests.support import broker, factories
+from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.factories import subscriber, subscription
 

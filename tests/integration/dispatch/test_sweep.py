@@ -19,12 +19,13 @@ from broker_project.stack.load.receiver import Receiver, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work
+from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
+from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements

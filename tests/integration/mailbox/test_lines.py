@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
+from delivery.dispatch.sweep import begin_delayed
 from delivery.mailbox import long_poll
 from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import return_overdue
@@ -25,6 +25,7 @@ from delivery.worker.round_trip import mark_of
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support import broker, mailboxes
 from tests.support.api import client_of
+from tests.support.broker import lines_with_due_work
 from tests.support.factories import subscription
 
 pytestmark = pytest.mark.behaviour("9.1", "9.8")

@@ -10,13 +10,12 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from delivery.dispatch.claim import end_leases_of
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.mailbox.unread import expire_unread, purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Status, Subscriber
-from tests.support.broker import make_due, publish_bodies
+from tests.support.broker import lines_with_due_work, make_due, publish_bodies
 from tests.support.database import execute
 from tests.support.expected_mailbox import (
     ALL,

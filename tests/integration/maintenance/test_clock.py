@@ -8,7 +8,6 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import LEASE_SECONDS
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.maintenance.clock import set_back_times
@@ -17,6 +16,7 @@ from delivery.replay import replay_job
 from delivery.worker.queue_settle import put_back
 from subscriptions.models import EventKind, PausedBy, Subscription
 from tests.support import broker, factories, replays
+from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.mailboxes import fetch_all, mailbox_of, pulled_subscription
 

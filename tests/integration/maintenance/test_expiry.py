@@ -14,7 +14,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
+from delivery.dispatch.sweep import begin_delayed
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
@@ -27,7 +27,7 @@ from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
-from tests.support.broker import Worker
+from tests.support.broker import Worker, lines_with_due_work
 
 pytestmark = [pytest.mark.behaviour("2.10", "2.13"), pytest.mark.django_db]
 

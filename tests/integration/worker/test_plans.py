@@ -11,7 +11,6 @@ from django.test import Client
 from benchmarks import filling
 from broker_project.core.db import forget_connection
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.maintenance import periodic
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
@@ -27,6 +26,7 @@ from delivery.worker.slots import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.api import client_of, client_of_admin
+from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements, prepared_statements, searching_plans

@@ -11,7 +11,6 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line, QueueGroup
@@ -26,6 +25,7 @@ from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
+from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.query_plans import costly_statements, explained_statements, prepared_statements, searching_plans
 

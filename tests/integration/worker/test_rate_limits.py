@@ -10,14 +10,13 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
 from delivery.worker.round_trip import Mark, Settling, mark_of
 from subscriptions.models import Subscription
 from tests.support import broker
-from tests.support.broker import Worker
+from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import retry_policy, subscription
 
 pytestmark = pytest.mark.behaviour("1.4")

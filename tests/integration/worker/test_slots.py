@@ -9,7 +9,6 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Gate, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.worker import rounds
@@ -20,7 +19,7 @@ from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker
-from tests.support.broker import Worker
+from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import subscriber, subscription
 
 pytestmark = pytest.mark.behaviour("4.13")
