@@ -1,6 +1,6 @@
 """Pause and resume subscriptions by hand (contract 1.6)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, LiteralString
 
@@ -48,14 +48,13 @@ SELECT c.id, l.queue, l.id
 """
 """Notes the change in the line's history, and announces it.
 
-Not announced are subscriptions to the broker's own events (5.7), the end of a backfill, whose start was not announced,
-and a pause by hand that replaces a suspension.
+Not announced are subscriptions to the broker's own events (5.7), and a pause by hand that replaces a suspension.
 """
 
 _ASKED: Final = f"""
 WITH asked AS MATERIALIZED (
   SELECT s.id, s.paused_by, NOT starts_with(COALESCE(e.name, s.event_pattern), '{OWN_EVENTS}')
-               AND (s.paused_since IS NULL) = (%(event)s = 'PAUSED') AND s.paused_by <> 'BACKFILL' AS turns
+               AND (s.paused_since IS NULL) = (%(event)s = 'PAUSED') AS turns
     FROM subscriptions_subscription s LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE """
 
@@ -87,11 +86,9 @@ def pause(subscription_ids: Sequence[int], *, reason: str) -> list[int]:
     return _change(PAUSE, "PAUSED", reason, subscription_ids, paused_by=["", str(PausedBy.POLICY)])
 
 
-def resume(
-    subscription_ids: Sequence[int], *, reason: str = "", paused_by: Collection[PausedBy] = ENDED_BY_HAND
-) -> list[int]:
-    """Resume subscriptions paused for one of these reasons; return the ids of those."""
-    return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=[str(one) for one in paused_by])
+def resume(subscription_ids: Sequence[int], *, reason: str = "") -> list[int]:
+    """Resume subscriptions whose pause can be ended by hand; return the ids of those."""
+    return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=[str(one) for one in ENDED_BY_HAND])
 
 
 def end_suspensions(since: Mapping[int, datetime], *, reason: str) -> list[int]:

@@ -34,6 +34,7 @@ ID_COLUMN, PROCESSES_COLUMN = 1, 6
 SEGMENT_LINE: Final = slice(6, 7)
 """The line of `postmaster.pid` with the key and id of the server's shared memory."""
 CHECK_SECONDS: Final = 0.1
+END_SECONDS: Final = 20.0
 
 NAME = "broker"
 """Name of the user and of the database."""
@@ -97,14 +98,14 @@ def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
         raise StackError(f"{program} failed:\n{result.stderr}")
 
 
-def end_predecessor(data: Path, seconds: float = 20.0) -> None:
+def end_predecessor(data: Path) -> None:
     """Stop a server that is still running on this folder, and wait for the processes of a killed one.
 
     PostgreSQL does not start while they exist, and on a busy machine they need time to notice. A stale
-    `postmaster.pid` is deleted, at the latest after `seconds`; PostgreSQL itself then reports what prevents its start.
+    `postmaster.pid` is deleted, at the latest after `END_SECONDS`: PostgreSQL then reports what prevents its start.
     """
     pid_file = data / "postmaster.pid"
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + END_SECONDS
     while (lines := _lines(pid_file)) is not None:
         pid, is_late = int("".join(lines[:1]) or 0), time.monotonic() >= deadline
         if _is_server(pid, data):

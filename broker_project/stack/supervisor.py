@@ -25,6 +25,7 @@ LOG_TAIL_BYTES = 2_000
 MAX_LOG_BYTES = 20_000_000
 
 CHECK_SECONDS = 0.1
+READY_SECONDS = 60.0
 CHECKS_PER_LOG_ROTATION = 100
 
 
@@ -84,12 +85,12 @@ class Child:
                 self._wanted = True
                 self._spawn()
 
-    def wait_until_ready(self, seconds: float = 60.0) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until the service is ready; raise `DidNotStart` if it ended, or was not ready in time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + READY_SECONDS
         while not self.service.is_ready():
             if self.pid is None or time.monotonic() > deadline:
-                state = "ended" if self.pid is None else f"was not ready after {seconds:.0f} s"
+                state = "ended" if self.pid is None else f"was not ready after {READY_SECONDS:.0f} s"
                 raise DidNotStart(f"{self.service.name} {state}; the end of {self.log}:\n{self.tail()}")
             time.sleep(0.03)
 
