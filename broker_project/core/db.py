@@ -18,6 +18,7 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from psycopg import abc
 from psycopg._preparing import Prepare
 from psycopg._queries import PostgresRawQuery
 from psycopg.adapt import Transformer
@@ -39,6 +40,8 @@ class RowLocked(OperationalError):
 
 Arguments = Mapping[str, Any] | Sequence[Any]
 Rows = list[tuple[Any, ...]]
+PreparedQuery = tuple[bytes, Any, Any, Format]
+"""The name of a statement that the server has prepared, its values and their formats; the rows come in binary."""
 
 
 class _Waits(threading.local):
@@ -67,31 +70,34 @@ class Connection(psycopg.Connection[Any]):
         """
         if not self.autocommit:
             self.wait(self._start_query())
-        queries = [self._prepared_query(*statement) for statement in statements]
-        return [query.rows_of(result) for query, result in zip(queries, self._results(queries), strict=True)]
+        transformer, found = Transformer(self), []
+        for result in self._results([self._prepared_query(transformer, *statement) for statement in statements]):
+            transformer.set_pgresult(succeeded(result))
+            found.append(transformer.load_rows(0, result.ntuples, tuple))
+        return found
 
-    def _prepared_query(self, statement: bytes, values: Sequence[Any]) -> "PreparedQuery":
-        query = PreparedQuery(self)
+    def _prepared_query(self, transformer: abc.Transformer, statement: bytes, values: Sequence[Any]) -> PreparedQuery:
+        query = PostgresRawQuery(transformer)
         query.convert(statement, values)
-        state, query.name = self._prepared.get(query, prepare=True)
+        state, name = self._prepared.get(query, prepare=True)
         if state is Prepare.SHOULD:
-            self.pgconn.send_prepare(query.name, query.query, query.types)
+            self.pgconn.send_prepare(name, query.query, query.types)
             prepared = succeeded(self._result())
-            if new := self._prepared.maybe_add_to_cache(query, state, query.name):
-                self._prepared.validate(new, state, query.name, [prepared])
+            if new := self._prepared.maybe_add_to_cache(query, state, name):
+                self._prepared.validate(new, state, name, [prepared])
             self.wait(self._prepared.maintain_gen(self))
-        return query
+        return name, query.params, query.formats, Format.BINARY
 
-    def _results(self, queries: Sequence["PreparedQuery"]) -> list[PGresult]:
+    def _results(self, queries: Sequence[PreparedQuery]) -> list[PGresult]:
         server = self.pgconn
         if len(queries) == 1 and _waits.until is None:
-            return [server.exec_prepared(*queries[0].arguments)]
+            return [server.exec_prepared(*queries[0])]
         if len(queries) == 1:
-            server.send_query_prepared(*queries[0].arguments)
+            server.send_query_prepared(*queries[0])
             return [self._result()]
         server.enter_pipeline_mode()
         for query in queries:
-            server.send_query_prepared(*query.arguments)
+            server.send_query_prepared(*query)
         server.pipeline_sync()
         results = [self._result() for _ in queries]
         self._next_result()  # of the sync
@@ -128,26 +134,6 @@ class Connection(psycopg.Connection[Any]):
                 raise
             self.pgconn.finish()
             raise NotAnswered("the database did not answer in time") from failure
-
-
-class PreparedQuery(PostgresRawQuery):
-    """A statement that the server has prepared, with its values."""
-
-    name: bytes
-
-    def __init__(self, connection: Connection) -> None:
-        self._transformer = Transformer(connection)
-        super().__init__(self._transformer)
-
-    @property
-    def arguments(self) -> tuple[bytes, Any, Any, Format]:
-        """What runs it; the rows come in binary."""
-        return self.name, self.params, self.formats, Format.BINARY
-
-    def rows_of(self, result: PGresult) -> Rows:
-        """Return its rows, or raise what it failed with."""
-        self._transformer.set_pgresult(succeeded(result))
-        return self._transformer.load_rows(0, result.ntuples, tuple)
 
 
 def succeeded(result: PGresult) -> PGresult:
