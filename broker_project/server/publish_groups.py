@@ -51,8 +51,8 @@ def may_be_grouped(scope: Any) -> bool:
     return token is not None and hash(token) in recent_tokens
 
 
-class Call(Protocol):
-    """One request."""
+class PendingRequest(Protocol):
+    """A request that has come, and the way to answer it."""
 
     environ: dict[str, Any]
     """Its WSGI variables."""
@@ -67,12 +67,12 @@ class PublishGroups:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
         self._threads = threads
-        self._waiting: deque[tuple[Call, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._running = 0
         self._next_at = 0.0
         """The loop's time from which a group may begin beside one that is slow."""
 
-    def answered(self, call: Call) -> "asyncio.Future[None]":
+    def answered(self, call: PendingRequest) -> "asyncio.Future[None]":
         """Return a future that is done when the request has been answered."""
         future = self._loop.create_future()
         self._waiting.append((call, future))
@@ -90,7 +90,7 @@ class PublishGroups:
         self._loop.call_at(self._next_at, self._begin)
         self._threads.submit(self._answer, dict(group))
 
-    def _answer(self, group: "dict[Call, asyncio.Future[None]]") -> None:
+    def _answer(self, group: "dict[PendingRequest, asyncio.Future[None]]") -> None:
         """Answer a group, and what takes longer in threads of their own."""
         request_started.send(sender=PublishGroups)
         try:
@@ -111,7 +111,7 @@ class PublishGroups:
         self._begin()
 
     def _answer_apart(
-        self, call: Call, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
+        self, call: PendingRequest, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
     ) -> None:
         try:
             _send(call, request, answer)
@@ -126,7 +126,7 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _read_and_published(calls: Iterable[Call]) -> list[tuple[Call, WSGIRequest, HttpResponseBase]]:
+def _read_and_published(calls: Iterable[PendingRequest]) -> list[tuple[PendingRequest, WSGIRequest, HttpResponseBase]]:
     """Read all requests and publish; return the answer to each, which may have to be completed."""
     find_keys([call.environ for call in calls])
     read = [(call, request := WSGIRequest(call.environ), _read(request)) for call in calls]
@@ -148,7 +148,7 @@ def _read(request: WSGIRequest) -> HttpResponseBase:
     return answer
 
 
-def _send(call: Call, request: WSGIRequest, answer: HttpResponseBase) -> None:
+def _send(call: PendingRequest, request: WSGIRequest, answer: HttpResponseBase) -> None:
     """Complete an answer as Django would: rendered, logged, and with the headers that middleware adds."""
     is_stored = isinstance(answer, DeferredAnswer) and answer.is_ready
     try:
