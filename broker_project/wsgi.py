@@ -48,8 +48,8 @@ class WebApplication(WSGIHandler):
         request.META[ANSWER] = answer
         return self._complete(request)
 
-    def headers_for(self, request: HttpRequest) -> Sequence[tuple[str, str]] | None:
-        """Return the headers that middleware gives to every answer of the API.
+    def common_headers(self, request: HttpRequest) -> Sequence[tuple[str, str]] | None:
+        """Return the headers that middleware gives to every answer to a publish.
 
         They depend on the request's scheme alone, so they are asked for once. None: the middleware answers the request
         itself, since its host is wrong, or it has to come by https.

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, ClassVar, Final, LiteralString
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
 from psycopg import abc
@@ -23,11 +23,14 @@ from psycopg._preparing import Prepare
 from psycopg._queries import PostgresRawQuery
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import DiagnosticField, ExecStatus, Format
+from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
+
+AWAY: Final = ("08", "57P", "53300")
+"""What begins the SQLSTATE of an error that says so."""
 
 
 class NotAnswered(OperationalError):
@@ -68,8 +71,6 @@ class Connection(psycopg.Connection[Any]):
         Without psycopg's cursors and its pipeline, which take three times the CPU time, and let other threads take
         Python's lock ten times.
         """
-        if not self.autocommit:
-            self.wait(self._start_query())
         transformer, found = Transformer(self), []
         for result in self._results([self._prepared_query(transformer, *statement) for statement in statements]):
             transformer.set_pgresult(succeeded(result))
@@ -90,19 +91,22 @@ class Connection(psycopg.Connection[Any]):
 
     def _results(self, queries: Sequence[PreparedQuery]) -> list[PGresult]:
         server = self.pgconn
-        if len(queries) == 1 and _waits.until is None:
-            return [server.exec_prepared(*queries[0])]
-        if len(queries) == 1:
+        lacks_begin = not self.autocommit and server.transaction_status == TransactionStatus.IDLE
+        if len(queries) == 1 and not lacks_begin:
+            if _waits.until is None:
+                return [server.exec_prepared(*queries[0])]
             server.send_query_prepared(*queries[0])
             return [self._result()]
         server.enter_pipeline_mode()
+        if lacks_begin:
+            server.send_query_params(b"BEGIN", None)
         for query in queries:
             server.send_query_prepared(*query)
         server.pipeline_sync()
-        results = [self._result() for _ in queries]
+        results = [self._result() for _ in range(lacks_begin + len(queries))]
         self._next_result()  # of the sync
         server.exit_pipeline_mode()
-        return results
+        return results[lacks_begin:]
 
     def _result(self) -> PGresult:
         """Return the result of the statement that was sent first."""
@@ -302,6 +306,14 @@ def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralStr
             case [first, *_] if first != "--" and all(is_open):
                 kept.append(line)
     return "\n".join(kept)
+
+
+def is_away(failure: Exception) -> bool:
+    """Return whether a statement failed because the server cannot be reached, ends, or has no more connections."""
+    if not isinstance(failure, InterfaceError | OperationalError):
+        return False
+    state = getattr(failure.__cause__, "sqlstate", None)
+    return state is None or state.startswith(AWAY)
 
 
 def forget_connection() -> None:

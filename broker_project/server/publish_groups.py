@@ -1,4 +1,4 @@
-"""Requests that publish one event: those that have come meanwhile are answered together, from one transaction.
+"""Publish groups: requests that publish one event, and have come while others were answered, are answered together.
 
 A request that comes alone waits for nobody. While a group is under way the next one gathers, so groups grow with the
 load, and neither a thread nor a transaction is needed for each request.
@@ -6,19 +6,21 @@ load, and neither a thread nor a transaction is needed for each request.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 import structlog
 from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import WSGIRequest
-from django.core.signals import request_finished, request_started
+from django.core.signals import request_finished
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.urls import resolve
 from django.utils.log import log_response
+from rest_framework.status import HTTP_202_ACCEPTED, HTTP_400_BAD_REQUEST
 
 from broker_project.wsgi import application
 from delivery.api.publish_view import MAY_DEFER, DeferredAnswer, publish_all
@@ -31,11 +33,8 @@ MAX_REQUESTS: Final = 64
 """Of a group: more gain nothing, and the first would wait for the last."""
 SLOW_SECONDS: Final = 0.05
 """When a group takes longer, for example because one event goes to thousands of subscribers, the next one begins."""
-MAX_GROUPS: Final = 4
-"""At a time."""
-ACCEPTED: Final = 202
-FAILED: Final = 400
-"""Django logs answers from this status on."""
+MAX_GROUPS: Final = 8
+"""At a time: each has a connection of the pool, of which others need some."""
 
 log = structlog.get_logger(__name__)
 
@@ -61,63 +60,83 @@ class PendingRequest(Protocol):
         """Send the answer; from any thread. Names of headers are in lower case."""
 
 
+Group = dict[PendingRequest, "asyncio.Future[None]"]
+"""Requests, with what is done when they have been answered."""
+Read = tuple[PendingRequest, WSGIRequest, HttpResponseBase]
+"""A request, and its answer, which may have to be made."""
+
+
 class PublishGroups:
-    """Gathers requests on the server's event loop, and answers each group in a thread."""
+    """Gathers requests on the server's event loop, and answers each publish group in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
         self._threads = threads
         self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._running = 0
-        self._next_at = 0.0
-        """The loop's time from which a group may begin beside one that is slow."""
+        self._youngest: Group = {}
+        """The group that began last, empty when it has ended."""
+        self._slow_at = 0.0
+        """The loop's time from which it is slow."""
 
-    def answered(self, call: PendingRequest) -> "asyncio.Future[None]":
+    def answered(self, pending: PendingRequest) -> "asyncio.Future[None]":
         """Return a future that is done when the request has been answered."""
         future = self._loop.create_future()
-        self._waiting.append((call, future))
+        self._waiting.append((pending, future))
         self._begin()
         return future
 
     def _begin(self) -> None:
-        """Begin a group of what waits, unless one has just begun."""
+        """Begin a group of what waits, unless one is running that is not slow, or too many are."""
         now = self._loop.time()
-        if not self._waiting or self._running >= MAX_GROUPS or (self._running and now < self._next_at):
+        if not self._waiting or self._running >= MAX_GROUPS or (self._youngest and now < self._slow_at):
             return
-        group = [self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting)))]
+        self._youngest = dict(self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting))))
         self._running += 1
-        self._next_at = now + SLOW_SECONDS
-        self._loop.call_at(self._next_at, self._begin)
-        self._threads.submit(self._answer, dict(group))
+        self._slow_at = now + SLOW_SECONDS
+        self._loop.call_at(self._slow_at, self._begin)
+        self._threads.submit(self._answer, self._youngest)
 
-    def _answer(self, group: "dict[PendingRequest, asyncio.Future[None]]") -> None:
+    def _answer(self, group: Group) -> None:
         """Answer a group, and what takes longer in threads of their own."""
-        request_started.send(sender=PublishGroups)
+        slow: Group = {}
         try:
-            for call, request, answer in _read_and_published(group):
-                if isinstance(answer, DeferredAnswer) and not answer.is_ready:
-                    self._threads.submit(self._answer_apart, call, request, answer, group.pop(call))
-                else:
-                    _send(call, request, answer)
+            with _finished():
+                for pending, request, answer in _read_and_published(group):
+                    if isinstance(answer, DeferredAnswer) and answer.is_slow:
+                        self._threads.submit(self._answer_slowly, pending, request, answer, group[pending])
+                        slow[pending] = group[pending]
+                    else:
+                        _send(pending, request, answer)
         except Exception:
             log.exception("publish.group_failed")  # the server answers the rest with 500
         finally:
-            request_finished.send(sender=PublishGroups)
-            self._loop.call_soon_threadsafe(self._end, [*group.values()])
+            self._loop.call_soon_threadsafe(self._end, group, [group[one] for one in group if one not in slow])
 
-    def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
+    def _end(self, group: Group, futures: "Sequence[asyncio.Future[None]]") -> None:
         self._running -= 1
+        if group is self._youngest:
+            self._youngest = {}
         _set_done(futures)
         self._begin()
 
-    def _answer_apart(
-        self, call: PendingRequest, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
+    def _answer_slowly(
+        self, pending: PendingRequest, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
     ) -> None:
         try:
-            _send(call, request, answer)
+            with _finished():
+                _send(pending, request, answer)
         finally:
-            request_finished.send(sender=PublishGroups)
             self._loop.call_soon_threadsafe(_set_done, [future])
+
+
+@contextmanager
+def _finished() -> Iterator[None]:
+    """Let Django clean up afterwards, as after a request: the connection is given back."""
+    try:
+        yield
+    finally:
+        request_finished.send(sender=PublishGroups)
 
 
 def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
@@ -126,10 +145,10 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _read_and_published(calls: Iterable[PendingRequest]) -> list[tuple[PendingRequest, WSGIRequest, HttpResponseBase]]:
-    """Read all requests and publish; return the answer to each, which may have to be completed."""
-    find_keys([call.environ for call in calls])
-    read = [(call, request := WSGIRequest(call.environ), _read(request)) for call in calls]
+def _read_and_published(group: Collection[PendingRequest]) -> list[Read]:
+    """Read all requests and publish; return the answer to each, which may have to be made."""
+    find_keys([pending.environ for pending in group])
+    read = [(pending, request := WSGIRequest(pending.environ), _read(request)) for pending in group]
     if deferred := [answer for _, _, answer in read if isinstance(answer, DeferredAnswer)]:
         publish_all(deferred)
     return read
@@ -138,7 +157,7 @@ def _read_and_published(calls: Iterable[PendingRequest]) -> list[tuple[PendingRe
 def _read(request: WSGIRequest) -> HttpResponseBase:
     """Call the view without middleware, whose headers are known; return a blank answer if middleware replaces it."""
     try:
-        if application.headers_for(request) is None:
+        if application.common_headers(request) is None:
             return HttpResponse()
         view, positional, named = resolve(request.path_info)
         request.META[MAY_DEFER] = True
@@ -148,22 +167,29 @@ def _read(request: WSGIRequest) -> HttpResponseBase:
     return answer
 
 
-def _send(call: PendingRequest, request: WSGIRequest, answer: HttpResponseBase) -> None:
-    """Complete an answer as Django would: rendered, logged, and with the headers that middleware adds."""
-    is_stored = isinstance(answer, DeferredAnswer) and answer.is_ready
+def _send(pending: PendingRequest, request: WSGIRequest, answer: HttpResponseBase) -> None:
+    """Send an answer as Django would: rendered, logged, and with the headers that middleware adds; never raise."""
     try:
-        made: Any = answer.completed() if isinstance(answer, DeferredAnswer) else answer
+        made = _made(request, answer)
+        headers = [(name.lower(), value) for name, value in made.items()]
+        if isinstance(answer, DeferredAnswer) and made.status_code == HTTP_202_ACCEPTED and not answer.is_slow:
+            headers += [(name.lower(), value) for name, value in rate_headers(request).items()]
+            headers += application.common_headers(request) or ()
+        else:
+            made = application.completed(request, made)
+            headers = [(name.lower(), value) for name, value in made.items()]
+        pending.send(made.status_code, headers, b"".join(made))
+    except Exception:
+        log.exception("publish.answer_failed")  # the server answers with 500
+
+
+def _made(request: WSGIRequest, answer: HttpResponseBase) -> Any:
+    try:
+        made: Any = answer.made() if isinstance(answer, DeferredAnswer) else answer
         if isinstance(made, SimpleTemplateResponse):
             made.render()
     except Exception as failure:  # noqa: BLE001 - as Django's handler
         made = response_for_exception(request, failure)
-    common: Sequence[tuple[str, str]] = ()
-    if is_stored and made.status_code == ACCEPTED:
-        for name, value in rate_headers(request).items():
-            made.headers[name] = value
-        common = application.headers_for(request) or ()
-    else:
-        made = application.completed(request, made)
-    if made.status_code >= FAILED:
+    if made.status_code >= HTTP_400_BAD_REQUEST:
         log_response("%s: %s", made.reason_phrase, request.path, response=made, request=request)
-    call.send(made.status_code, [*((name.lower(), value) for name, value in made.items()), *common], b"".join(made))
+    return made

@@ -4,11 +4,13 @@ The server itself refuses invalid HTTP: several lengths, folded or nameless head
 headers. It drops header values that are not ASCII, and passes on values that two readers may understand differently.
 """
 
+from codecs import lookup
 from collections.abc import Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils.http import parse_header_parameters
 
 from broker_project.server.browser_headers import Answer, GetResponse, refusal
 
@@ -23,6 +25,9 @@ TOO_LARGE: Final = refusal(
     431, "head_too_large", "Head too large", f"The headers together have at most {MAX_HEADER_BYTES} bytes."
 )
 AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
+UNREADABLE_CHARSET: Final = refusal(
+    400, "unreadable_header", "Unreadable header", "The charset of the Content-Type cannot be read."
+)
 UNKNOWN_CODING: Final = refusal(
     501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
 )
@@ -71,7 +76,20 @@ def refusal_of(scope: Any, headers: Headers) -> Answer | None:
         for name in names:
             if (name in SINGLE_VALUED or name.startswith(CLOUD_EVENT_PREFIX)) and names.count(name) > 1:
                 return refusal(400, "repeated_header", "Repeated header", f"Send {name} once.")
+    if "charset" in values.get("content-type", "").lower() and not _has_charset(values["content-type"]):
+        return UNREADABLE_CHARSET
     return _ambiguity(scope, values)
+
+
+def _has_charset(content_type: str) -> bool:
+    """Return whether Django can read the charset of a content type; an unknown one is no error."""
+    try:
+        lookup(parse_header_parameters(content_type)[1].get("charset", "utf-8"))
+    except LookupError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _ambiguity(scope: Any, values: dict[str, str]) -> Answer | None:

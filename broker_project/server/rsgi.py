@@ -63,11 +63,11 @@ class RsgiApplication:
             if upload.refusal:
                 protocol.response_bytes(*upload.refusal)
                 return
-            call = _Call(environ_of(scope, headers, upload.body), upload, protocol, self._loop)
+            request = _Request(environ_of(scope, headers, upload.body), upload, protocol, self._loop)
             if may_be_grouped(scope):
-                await self._publishes.answered(call)
+                await self._publishes.answered(request)
             else:
-                await self._loop.run_in_executor(_threads, call.answer)
+                await self._loop.run_in_executor(_threads, request.answer)
         finally:
             upload.release()
 
@@ -75,7 +75,7 @@ class RsgiApplication:
 application = RsgiApplication()
 
 
-class _Call:
+class _Request:
     """One request on its way through Django."""
 
     def __init__(self, environ: dict[str, Any], upload: Upload, protocol: Any, loop: asyncio.AbstractEventLoop) -> None:

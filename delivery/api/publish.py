@@ -180,7 +180,7 @@ def _one(request: Request, draft: Draft) -> DeferredAnswer:
         Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND),
         _answer_to_one,
         max_open=_max_open(request),
-        answer_apart=partial(answer_apart, request),
+        answer_unstored=partial(_answer_unstored, request),
         is_volatile=is_volatile(request),
     )
 
@@ -193,7 +193,7 @@ def _answer_to_one(accepted: Sequence[Accepted]) -> Response:
     return Response(answer_of(one), status.HTTP_202_ACCEPTED, headers=headers)
 
 
-def answer_apart(request: Request, message: NewMessage) -> HttpResponseBase:
+def _answer_unstored(request: Request, message: NewMessage) -> HttpResponseBase:
     """Return the answer to an event that is not stored first: the endpoint's, or that workers have it."""
     if message.kind == EventKind.SYNC:
         return answer_to_sync(request, message)

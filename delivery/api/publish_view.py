@@ -25,7 +25,10 @@ MAY_DEFER: Final = "broker.may_defer"
 
 
 class DeferredAnswer(HttpResponse):
-    """The answer to a request that has been read; it is complete when what was read is published."""
+    """The answer to a request that has been read, while what was read is not published.
+
+    `resolve` says what came of it. Then `made` makes the answer.
+    """
 
     view: "PublishView"
 
@@ -35,58 +38,60 @@ class DeferredAnswer(HttpResponse):
         answer: Callable[[Sequence[Accepted]], HttpResponseBase],
         *,
         max_open: int | None = None,
-        answer_apart: Callable[[NewMessage], HttpResponseBase] | None = None,
+        answer_unstored: Callable[[NewMessage], HttpResponseBase] | None = None,
         is_volatile: bool = False,
     ) -> None:
-        """Make an answer by `answer` when all is stored.
+        """Make the answer with `answer` when all is stored.
 
-        `max_open` is how many messages of the publisher may have unfinished deliveries. An event of kind SYNC, or a
-        volatile one, is not stored: `answer_apart` answers it, and may take long. A batch has none.
+        `max_open` is how many messages of the publisher may have unfinished deliveries. `answer_unstored` answers an
+        event of kind SYNC, or a volatile one, and may take long; None: it is a batch, which has neither.
         """
         super().__init__()
         self.submission = submission
         self.max_open = max_open
-        self.is_volatile = is_volatile
+        self._is_volatile = is_volatile
         self._answer = answer
-        self._answer_apart = answer_apart
-        self._make: Callable[[], HttpResponseBase]
-        self.is_ready = True
-        """Whether it can be completed at once: nothing has to be called first."""
+        self._answer_unstored = answer_unstored
+        self._result: Sequence[Accepted] | NewMessage | Exception = ()
 
-    def is_apart(self, message: NewMessage) -> bool:
-        """Return whether the message is not stored."""
-        return message.kind == EventKind.SYNC or self.is_volatile
+    def is_stored(self, messages: Sequence[NewMessage]) -> bool:
+        """Return whether these messages, which it submits, are stored before they are sent."""
+        return self._answer_unstored is None or not (self._is_volatile or messages[0].kind == EventKind.SYNC)
 
-    def complete_with(self, result: Sequence[Accepted] | NewMessage | Exception) -> None:
-        """Say what came of the submission: it is stored, or to be answered apart, or refused."""
-        if isinstance(result, NewMessage):
-            assert self._answer_apart  # noqa: S101 - what a batch may contain is stored
-            self._make = partial(self._answer_apart, result)
-            self.is_ready = False
-        elif isinstance(result, Exception):
-            self._make = partial(self._fail, result)
-        else:
-            self._make = partial(self._answer, result)
+    def resolve(self, result: Sequence[Accepted] | NewMessage | Exception) -> None:
+        """Say what came of the submission: answers, a message that is not stored, or why it is refused."""
+        is_batch = self._answer_unstored is None
+        self._result = result.refusals[0] if isinstance(result, RefusedItems) and not is_batch else result
 
-    def completed(self) -> Any:
-        """Return the answer, which may take long if it is not `is_ready`."""
+    @property
+    def is_slow(self) -> bool:
+        """Whether making the answer may take long: something else has to be asked first."""
+        return isinstance(self._result, NewMessage)
+
+    def made(self) -> Any:
+        """Make the answer, as DRF does."""
         view = self.view
         try:
-            answer: Any = self._make()
+            answer: Any = self._made()
         except Exception as failure:  # noqa: BLE001 - as DRF's dispatch
             answer = view.handle_exception(failure)
         return view.finalize_response(view.request, answer)
 
-    def _fail(self, failure: Exception) -> HttpResponseBase:
-        is_batch = self._answer_apart is None
-        raise failure if is_batch or not isinstance(failure, RefusedItems) else failure.refusals[0]
+    def _made(self) -> HttpResponseBase:
+        result = self._result
+        if isinstance(result, Exception):
+            raise result
+        if isinstance(result, NewMessage):
+            assert self._answer_unstored  # noqa: S101 - what a batch has is stored
+            return self._answer_unstored(result)
+        return self._answer(result)
 
 
 class PublishView(APIView):
     """A view whose methods return a `DeferredAnswer`."""
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **address: Any) -> Any:
-        """Add headers, to a deferred answer when it is completed."""
+        """Add headers; to a deferred answer when it is made."""
         if isinstance(response, DeferredAnswer):
             return response
         return super().finalize_response(request, response, *args, **address)
@@ -99,20 +104,20 @@ class PublishView(APIView):
         answer.view = self
         if MAY_DEFER not in request.META:
             publish_all([answer])
-            return answer.completed()
+            return answer.made()
         return answer
 
 
 def publish_all(answers: Sequence[DeferredAnswer]) -> None:
-    """Check and store what all of them submit, so that they can be completed."""
+    """Check and store what all of them submit, so that they can be made."""
     check = partial(check_together, max_bytes=settings.MAX_BODY_BYTES)
     stored: dict[DeferredAnswer, Publication] = {}
     for one, checked in zip(answers, together(check, [one.submission for one in answers]), strict=True):
         if isinstance(checked, Exception):
-            one.complete_with(checked)
-        elif len(checked) == 1 and one.is_apart(checked[0]):
-            one.complete_with(checked[0])
-        else:
+            one.resolve(checked)
+        elif one.is_stored(checked):
             stored[one] = Publication(checked, one.max_open)
+        else:
+            one.resolve(checked[0])
     for one, result in zip(stored, publish_together([*stored.values()], publish_terms()), strict=True):
-        one.complete_with(result)
+        one.resolve(result)

@@ -98,8 +98,8 @@ class OpenMessages:
         is_known = time.monotonic() - self._refreshed_at < KNOWN_SECONDS
         if not self._refreshing.acquire(blocking=not is_known):
             return
+        began = time.monotonic()
         try:
-            began = time.monotonic()
             if began >= self._refresh_again_at:
                 before = self._ids.copy()
                 if self._is_complete and began - self._refreshed_at < KNOWN_SECONDS:
@@ -109,9 +109,10 @@ class OpenMessages:
                 with self._lock:  # other threads may have added some meanwhile
                     self._ids = found | self._ids.difference(before)
                 self._refreshed_at = time.monotonic()
-                took = self._refreshed_at - began
-                self._refresh_again_at = self._refreshed_at + max(REFRESH_SECONDS, REFRESH_PART * took)
         finally:
+            if began >= self._refresh_again_at:  # also where it failed
+                ended = time.monotonic()
+                self._refresh_again_at = ended + max(REFRESH_SECONDS, REFRESH_PART * (ended - began))
             self._refreshing.release()
 
     def _all(self, limit: int) -> set[int]:

@@ -1,11 +1,11 @@
-"""Publish messages: what has come together is stored in one transaction (contract 2).
+"""Publish messages: what is published together is stored in one transaction (contract 2).
 
 A publication is what one request publishes, and stands alone: it is stored as a whole or not at all, and what is wrong
 with it costs the others nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -20,11 +20,19 @@ from delivery.publish.errors import RefusedItems, TooManyDeliveries
 from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, remember
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
 from delivery.publish.routing import Route, routes_of
-from delivery.publish.store import Accepted, NewMessage, SubscriptionDeleted, store
+from delivery.publish.store import Accepted, NewMessage, store
 from delivery.publish.together import together
 
 MAX_BATCH_DELIVERIES: Final = 100_000
 """More would take seconds in one transaction, and hundreds of megabytes here. One message may have any number."""
+
+
+MAX_GROUP_DELIVERIES: Final = 10_000
+"""Publications that together would become more are stored one by one, so that the first does not wait for the last."""
+
+
+class GroupTooLarge(Exception):
+    """These publications would become too many deliveries in one transaction."""
 
 
 class KeyReusedError(Exception):
@@ -35,7 +43,7 @@ class KeyReusedError(Exception):
         self.position = position
 
 
-REFUSALS: Final = (
+REFUSED_WITH: Final = (
     KeyReusedError,
     MoreThanMayBeOpen,
     PublishInProgress,
@@ -87,17 +95,21 @@ class _Progress:
     routes: Sequence[Route] = ()
     stored: dict[int, Accepted] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for message in self.messages:
+            message.work.done = 0  # a publication that failed with others is tried again by itself
+
     def look_up(self, uses: Mapping[Key, KeyUse], in_progress: Set[Key]) -> None:
         """Tell new messages from known ones by their idempotency keys.
 
         Raises:
             PublishInProgress, KeyReusedError: see `publish`.
         """
-        if in_progress and not in_progress.isdisjoint(filter(None, map(key_of, self.messages))):
+        if in_progress and not in_progress.isdisjoint(filter(None, map(idempotency_key_of, self.messages))):
             raise PublishInProgress
         first: dict[Key, int] = {}
         for position, message in enumerate(self.messages):
-            key = key_of(message)
+            key = idempotency_key_of(message)
             if key is None:
                 self.new[position] = message
                 continue
@@ -134,7 +146,7 @@ class _Progress:
         """Note what it is refused for, which concerns no other."""
         try:
             yield
-        except REFUSALS as refusal:
+        except REFUSED_WITH as refusal:
             self.refusal = refusal
 
     def callbacks(self) -> Iterator[CallbackRequest]:
@@ -146,7 +158,7 @@ class _Progress:
     def uses(self) -> Iterator[tuple[Key, KeyUse]]:
         """Yield the new idempotency keys, with the answers."""
         for place, message in self.new.items():
-            if key := key_of(message):
+            if key := idempotency_key_of(message):
                 answer = self.stored[place]
                 yield key, KeyUse(message.fingerprint, answer.id, answer.outcome, answer.deliveries)
 
@@ -156,7 +168,7 @@ class _Progress:
         return [replace(self.stored[one], replayed=True) if isinstance(one, int) else one for one in found]
 
 
-def key_of(message: NewMessage) -> Key | None:
+def idempotency_key_of(message: NewMessage) -> Key | None:
     """Return the message's idempotency key, which is its publisher's own."""
     return Key(message.publisher_id, message.idempotency_key) if message.idempotency_key else None
 
@@ -186,33 +198,25 @@ def publish_together(publications: Sequence[Publication], terms: PublishTerms) -
     return together(partial(_publish, terms=terms), publications) if publications else []
 
 
+@transaction.atomic
 def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
-    is_plain = all(one.is_plain for publication in publications for one in publication.messages)
-    while True:
-        progress = [_Progress(*one) for one in publications]
-        try:
-            with nullcontext() if is_plain else transaction.atomic():
-                _store(progress, terms)
-        except SubscriptionDeleted:
-            continue
-        return [one.refusal or one.answers() for one in progress]
-
-
-def _store(publications: Sequence[_Progress], terms: PublishTerms) -> None:
-    uses, in_progress = claim_keys({key for one in publications for key in map(key_of, one.messages) if key})
+    progress = [_Progress(*one) for one in publications]
+    uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
     with ExitStack() as rooms:
         opened: dict[_Progress, set[int]] = {}
-        for one in publications:
+        for one in progress:
             with one.refusable():
                 one.look_up(uses, in_progress)
                 one.find_targets(terms.callbacks)
                 opened[one] = rooms.enter_context(one.room())
-                in_progress.update(key for key in map(key_of, one.new.values()) if key)
+                in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
         routes = iter(routes_of([message for one in opened for message in one.new.values()]))
         for one in opened:
             with one.refusable():
                 one.routes = [*islice(routes, len(one.new))]
                 one.check_size()
+        if len(opened) > 1 and sum(len(route.matches) for one in opened for route in one.routes) > MAX_GROUP_DELIVERIES:
+            raise GroupTooLarge
         accepted = [one for one in opened if one.refusal is None]
         new = [message for one in accepted for message in one.new.values()]
         answers = iter(store(new, [route for one in accepted for route in one.routes], terms.senders))
@@ -221,3 +225,4 @@ def _store(publications: Sequence[_Progress], terms: PublishTerms) -> None:
             opened[one].update(answer.id for answer in one.stored.values() if answer.deliveries)
     create_callbacks([request for one in accepted for request in one.callbacks()], terms.callbacks)
     remember({key: use for one in accepted for key, use in one.uses()}, hours=terms.key_hours)
+    return [one.refusal or one.answers() for one in progress]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 from django.db import transaction
 
-from broker_project.core.db import array, rows
+from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
@@ -24,7 +24,6 @@ from delivery.publish.routing import (
     sender_lines,
 )
 from subscriptions.filters import Document, Work
-from subscriptions.matching import NO_DELETION
 from subscriptions.models import EventKind
 
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_group")
@@ -32,7 +31,7 @@ DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id",
 RARE: Final = ("destination", "ttl", "not_before", "copy_of")
 """Message columns that are left out where they are None."""
 
-MESSAGES: Final = f"""
+MESSAGES: Final = """
 WITH message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.*, clock_timestamp() + make_interval(secs => m.ttl) AS expires_at
     FROM (
@@ -41,10 +40,7 @@ WITH message AS MATERIALIZED (
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
               filter_string text, destination text, ttl float8, not_before timestamptz, copy_of bigint,
               outcome text, deliveries_count int)
-     USING (position)
-     WHERE (SELECT count(*) FROM subscriptions_subscription WHERE id = ANY(%(chosen)s::bigint[]))
-           = cardinality(%(chosen)s::bigint[]) AND {NO_DELETION}
-     ORDER BY position) m),
+     USING (position) ORDER BY position) m),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
                                 destination, expires_at, not_before, copy_of, outcome, deliveries_count, published_at)
@@ -122,7 +118,7 @@ STORE: Final = MESSAGES + PENDING + LINES + RESULT
 
 All three statements give out ids in the order of the messages, and of each one's groups and deliveries. They return
 the messages' ids by position and, at position 0, the lines that have work. `pulled` are the subscriptions with a
-mailbox. If one of the `chosen` subscriptions has been deleted since it was chosen, nothing is stored.
+mailbox.
 """
 STORE_WAITING: Final = MESSAGES + SOME_WAIT + LINES + RESULT
 """The same where a filter failed (contract 3.6), a message has a time to live or is delayed (2.10, 2.13), or there
@@ -146,11 +142,6 @@ class NewMessage(Draft):
     """The message that is resubmitted as this one (contract 5.8)."""
     work: Work = field(default_factory=Work, compare=False)
     """What filters do; the messages of one publish share it."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is stored by one statement: nothing else belongs to it."""
-        return self.idempotency_key is None and self.callback_url is None
 
     @cached_property
     def document(self) -> Document:
@@ -178,15 +169,8 @@ class Accepted:
     """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 
 
-class SubscriptionDeleted(Exception):
-    """A subscription has been deleted since it was chosen, so nothing was stored: choose again."""
-
-
 def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int) -> list[Accepted]:
-    """Store the messages in their order, with their deliveries; after the commit, wake the lines that got something.
-
-    It is one statement, which is a transaction if none is open. Raises `SubscriptionDeleted`.
-    """
+    """Store the messages in their order, with their deliveries; after the commit, wake the lines that got something."""
     if not messages:
         return []
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
@@ -195,7 +179,6 @@ def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int)
         "body": [message.body for message in messages],
         "messages": _message_columns(messages, routes),
         "pulled": sorted(pulled),
-        "chosen": array(sorted({one.subscription_id for route in routes for one in route.matches})),
         "senders": [*queues],
         **_delivery_columns(messages, routes),
     }
@@ -206,8 +189,6 @@ def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int)
     )
     found = rows(STORE_GROUPS if queues else STORE if is_plain else STORE_WAITING, arguments)
     ids = [message_id for place, message_id in sorted(found) if place]
-    if not ids:
-        raise SubscriptionDeleted
     notify.wake_after_commit((queues.get(line_id, notify.TOPIC), line_id) for place, line_id in found if not place)
     transaction.on_commit(partial(long_poll.hint, {*pulled.values()}), robust=True)
     if any(route.outcome in UNRECEIVED for route in routes):

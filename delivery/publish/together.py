@@ -1,9 +1,9 @@
-"""Do something for several requests at once, so that what is wrong with one costs the others nothing."""
+"""Do something for several publishes at once, so that what is wrong with one costs the others nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError
+from broker_project.core.db import is_away
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -18,9 +18,7 @@ def together(
     """
     try:
         return [*act(items)]
-    except (InterfaceError, OperationalError) as outage:
-        return [outage] * len(items)
     except Exception as failure:  # noqa: BLE001 - its item gets it
-        if len(items) == 1:
-            return [failure]
+        if len(items) == 1 or is_away(failure):
+            return [failure] * len(items)
         return [result for item in items for result in together(act, [item])]

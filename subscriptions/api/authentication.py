@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
-from django.db import Error, InterfaceError, OperationalError
+from django.db import Error
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -19,6 +19,7 @@ from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
 from subscriptions.credentials.keys import key_for, keys_for
 from subscriptions.credentials.scopes import effective_limit
@@ -103,8 +104,8 @@ def find_keys(variables: Sequence[dict[str, Any]]) -> None:
     tokens = [token for header in headers if (token := bearer_in(header)) and hash(token) in recent_tokens]
     try:
         found: Mapping[str, ApiKey] | Error = keys_for(tokens, now=timezone.now())
-    except (InterfaceError, OperationalError) as outage:
-        found = outage  # so that they do not wait for the database one after the other
+    except Error as failure:
+        found = failure if is_away(failure) else {}  # so that they do not wait for the database one after the other
     for one in variables:
         one[FOUND] = found
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from django.core.handlers.wsgi import WSGIRequest
 from django.test import RequestFactory
-from hypothesis import HealthCheck, given, settings
+from django.utils import timezone
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from broker_project.core.db import forget_connection
@@ -20,8 +22,10 @@ from broker_project.stack.load.wait import wait_until
 from broker_project.wsgi import application
 from delivery.api.publish_view import DeferredAnswer, publish_all
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish import publish as publishing
+from subscriptions.credentials.keys import revoke
 from subscriptions.credentials.tokens import recent_tokens
-from subscriptions.models import EventKind, Publisher
+from subscriptions.models import ApiKey, EventKind, Publisher
 from tests.support import factories
 from tests.support.api import EVENT
 from tests.support.database import another_connection, do_and_disconnect, empty_database, execute, lock_waiters
@@ -54,6 +58,18 @@ class Call:
         self.send(answer.status_code, [(name.lower(), value) for name, value in answer.items()], answer.content)
 
 
+def run(answer: Callable[[PublishGroups], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine with groups that are answered in threads."""
+
+    async def main() -> None:
+        with ThreadPoolExecutor(8) as threads:
+            await answer(PublishGroups(asyncio.get_running_loop(), threads))
+            for _ in range(8):
+                threads.submit(forget_connection)
+
+    asyncio.run(main())
+
+
 def answer_group(calls: Iterable[Call]) -> None:
     for call, request, answer in publish_groups._read_and_published([*calls]):
         publish_groups._send(call, request, answer)
@@ -63,11 +79,12 @@ def token_of(publisher: Publisher) -> str:
     return factories.api_key(publisher)[1]
 
 
+KEYS: list[dict[str, Any]] = [{}, {"requests_per_minute": 1}, {}]
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
-EVENTS = ("Topic", "Queue", "Schema", "Text", "Forbidden", "Unknown", "Broker.Line.Paused", "no name at all")
+EVENTS = ("Topic", "Queue", "Sync", "Schema", "Text", "Forbidden", "Unknown", "Broker.Line.Paused", "no name at all")
 BODIES = (b"{}", b'{"n": 1}', b'{"n": "x"}', b"", b"{", b'{"n": 1, "n": 2}', b'"\xff"', b"x" * 2_000_000)
 HEADERS: dict[str, tuple[str, ...]] = {
-    "Content-Type": ("text/plain", "application/cloudevents+json", "application/json; charset=utf-8"),
+    "Content-Type": ("text/plain", "application/cloudevents+json", "application/json; charset=none"),
     "Content-Encoding": ("gzip", "identity"),
     "Authorization": ("Bearer brk_" + "x" * 43, "Basic eDp5", "Bearer"),
     "Host": ("other.example.org", "testserver"),
@@ -99,12 +116,15 @@ def two_publishers() -> tuple[Publisher, Publisher]:
     types = [
         factories.event_type("Topic"),
         factories.event_type("Queue", kind=EventKind.QUEUE),
+        factories.event_type("Sync", kind=EventKind.SYNC),
         factories.event_type("Schema", schema=SCHEMA),
         factories.event_type("Text", content_type="text/plain"),
     ]
     factories.event_type("Forbidden")
     blue = factories.subscriber("blue")
     for one in types:
+        if one.kind == EventKind.SYNC:
+            continue
         factories.subscription(blue, one)
         factories.subscription(event_type=one, header_filter_string="eu")
         factories.subscription(event_type=one, filter="$$->'Body'->'n' = '1'")
@@ -127,7 +147,7 @@ def stored_by(publisher: Publisher) -> list[Any]:
 
 def comparable(call: Call) -> tuple[int, dict[str, str], bytes]:
     """Return an answer without the ids of messages."""
-    headers = {name: value for name, value in call.headers.items() if name not in {"location", "content-length"}}
+    headers = {name: value for name, value in call.headers.items() if name not in {"location", "broker-message-id"}}
     body = call.body
     if call.status == 202:
         assert call.headers["location"].startswith("/api/v1/messages/")
@@ -138,7 +158,7 @@ def comparable(call: Call) -> tuple[int, dict[str, str], bytes]:
 
 @pytest.mark.behaviour("2.1", "2.7")
 @given(sent=st.lists(requests(), min_size=1, max_size=12))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_group_is_answered_and_stored_as_each_request_alone(
     sent: list[tuple[str, bytes, dict[str, str]]],
 ) -> None:
@@ -165,18 +185,6 @@ def calls(event_type: Any) -> list[Call]:
     return [Call(token, EVENT, b'{"n": %d}' % number) for number in range(10)]
 
 
-def run(answer: Callable[[PublishGroups], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine with groups that are answered in threads."""
-
-    async def main() -> None:
-        with ThreadPoolExecutor(8) as threads:
-            await answer(PublishGroups(asyncio.get_running_loop(), threads))
-            for _ in range(8):
-                threads.submit(forget_connection)
-
-    asyncio.run(main())
-
-
 def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     monkeypatch.setattr(publish_groups, "SLOW_SECONDS", 60.0)
@@ -196,6 +204,65 @@ def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatc
     assert Message.objects.count() == Delivery.objects.count() == 10
 
 
+def test_of_two_requests_of_a_group_with_one_key_the_second_is_told_that_the_first_is_running(
+    event_type: Any,
+) -> None:
+    token = token_of(factories.publisher())
+    calls = [Call(token, EVENT, b"{}", {"Idempotency-Key": "k"}) for _ in range(2)]
+    answer_group(calls)
+    assert [call.status for call in calls] == [202, 409]
+    assert b"publish_in_progress" in calls[1].body
+    again = Call(token, EVENT, b"{}", {"Idempotency-Key": "k"})
+    answer_group([again])
+    assert (again.status, again.headers["idempotency-replayed"]) == (202, "true")
+    assert Message.objects.count() == 1
+
+
+def test_each_key_of_a_group_counts_by_itself(event_type: Any) -> None:
+    revoked, limited, other = [factories.api_key(factories.publisher(), **terms) for terms in KEYS]
+    revoke(ApiKey.objects.filter(pk=revoked[0].pk), now=timezone.now())
+    calls = [Call(token, EVENT, b"{}") for _, token in (revoked, limited, limited, other)]
+    answer_group(calls)
+    assert [call.status for call in calls] == [401, 202, 429, 202]
+    assert calls[1].headers["ratelimit-policy"] == calls[2].headers["ratelimit-policy"] == '"default";q=1;w=60'
+    assert "ratelimit-policy" not in calls[3].headers
+
+
+def test_the_open_messages_of_a_group_are_counted_together(event_type: Any) -> None:
+    factories.subscription(event_type=event_type)
+    token = token_of(factories.publisher(max_open_messages=2))
+    calls = [Call(token, EVENT, b"{}") for _ in range(3)]
+    answer_group(calls)
+    assert [call.status for call in calls] == [202, 202, 429]
+
+
+def test_a_group_without_tls_is_redirected(calls: list[Call], settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    application.load_middleware()
+    try:
+        answer_group(calls)
+    finally:
+        settings.SECURE_SSL_REDIRECT = False
+        application.load_middleware()
+    assert {call.status for call in calls} == {301}
+    assert not Message.objects.exists()
+
+
+def test_an_answer_that_cannot_be_sent_costs_no_other(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls[0], "send", None)
+    answer_group(calls)
+    assert [call.status for call in calls] == [0] + [202] * 9
+
+
+def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 9)
+    answer_group(calls)
+    assert {call.status for call in calls} == {202}
+    assert Message.objects.count() == Delivery.objects.count() == 10
+
+
 def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
 
@@ -207,8 +274,11 @@ def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.Mon
     monkeypatch.setattr(publish_groups, "publish_all", slow_at_first)
 
     async def send(groups: PublishGroups) -> None:
-        slow, *others = [groups.answered(call) for call in calls]
+        slow, *others = [groups.answered(call) for call in calls[:5]]
         await asyncio.gather(*others)
+        monkeypatch.setattr(publish_groups, "SLOW_SECONDS", 60.0)
+        for call in calls[5:]:  # each in a group of its own, since the youngest has ended
+            await groups.answered(call)
         assert not slow.done()
         may_go_on.set()
         await slow

@@ -11,9 +11,7 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
-from delivery.models import Delivery, Message
-from delivery.publish import publish as publish_module
-from delivery.publish.store import Accepted, store
+from delivery.models import Delivery
 from delivery.replay.resubmit import NotResubmittable, resubmit
 from subscriptions import edit
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -69,7 +67,7 @@ def test_a_deletion_waits_for_a_publish_that_has_chosen_and_not_stored(
 ) -> None:
     elsewhere.execute(CHOSEN)
     with (
-        in_other_thread(lambda: publish(client, Idempotency_Key="k", **headers)) as publishing,
+        in_other_thread(lambda: publish(client, **headers)) as publishing,
         in_other_thread(lambda: delete(wanted)) as deleting,
     ):
         assert (publishing.done(), deleting.done()) == (False, False)
@@ -77,22 +75,6 @@ def test_a_deletion_waits_for_a_publish_that_has_chosen_and_not_stored(
     assert publishing.result().json()["deliveries"] == 1
     assert refused_for_deliveries(deleting.result())
     assert Delivery.objects.get().subscription_id == wanted.pk
-
-
-@pytest.mark.parametrize("headers", PUBLISHES)
-def test_a_publish_without_a_transaction_chooses_again_after_a_deletion(
-    client: Client, wanted: Subscription, headers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def store_after_deletion(*arguments: Any) -> list[Accepted]:
-        monkeypatch.setattr(publish_module, "store", store)
-        assert in_parallel(1, lambda: delete(wanted))[0].status_code == 204
-        return store(*arguments)
-
-    monkeypatch.setattr(publish_module, "store", store_after_deletion)
-    answer = publish(client, **headers).json()
-    assert (answer["outcome"], answer["deliveries"]) in {("UNROUTED", 0), ("DISCARDED", 0)}
-    assert Message.objects.count() == 1
-    assert not Delivery.objects.exists()
 
 
 @pytest.mark.parametrize("headers", PUBLISHES)
