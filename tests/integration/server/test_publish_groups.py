@@ -33,6 +33,10 @@ from tests.support.database import another_connection, do_and_disconnect, empty_
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FACTORY = RequestFactory()
+END_WAITING = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()
+"""
 
 
 class Call:
@@ -303,7 +307,7 @@ def test_a_lost_connection_fails_the_whole_group_and_nothing_is_stored(calls: li
         thread = threading.Thread(target=do_and_disconnect, args=[lambda: answer_group(calls)])
         thread.start()
         wait_until(lambda: lock_waiters() > 0)
-        execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
+        execute(END_WAITING)
         thread.join()
         elsewhere.rollback()
     assert {call.status for call in calls} == {503}
