@@ -288,11 +288,11 @@ def settlement(
 
 
 def terminate_backends() -> int:
-    """Cut every connection to this database but this thread's, as a restart of PostgreSQL would; return how many."""
+    """Cut every connection to this database but this thread's, as a restart does, and wait for it; return how many."""
     own = connection.connection.info.backend_pid if connection.connection else 0
     with another_connection() as other:
         row = other.execute(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",
             [own],
         ).fetchone()
