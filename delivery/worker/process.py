@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import structlog
-from django.db import Error
+from django.db import Error, connection
 
 from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
@@ -107,7 +107,11 @@ class Worker(threading.Thread):
         self._has_started.set()
 
     def _has_name(self) -> bool:
-        """Tell whether no other living process has our name; one that was just killed gets time to vanish."""
+        """Tell whether no other living process has our name; one that was just killed gets time to vanish.
+
+        The lock lasts as long as this thread keeps its connection.
+        """
+        connection.ensure_connection()
         until = time.monotonic() + NAME_SECONDS
         while time.monotonic() < until:
             ((granted,),) = rows(HAS_NAME, [self.worker])

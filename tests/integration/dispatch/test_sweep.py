@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 import redis
+from django.db import connection
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from structlog.testing import capture_logs
 
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, raw
@@ -23,9 +25,10 @@ from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
+from delivery.worker import process
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
-from tests.support.broker import lines_with_due_work
+from tests.support.broker import lines_with_due_work, lone_worker
 from tests.support.database import execute
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
@@ -335,3 +338,29 @@ def test_only_due_deliveries_are_read(wanted: Subscription, monkeypatch: pytest.
     assert broker.statuses(wanted) == ["EXPIRED", "PENDING"]
     assert costly_statements(statements, max_rows=100, max_wasted=10) == []
     assert max(one.blocks_read for one in statements) < 1_000
+
+
+@pytest.mark.behaviour("11.3")
+def test_a_name_is_a_workers_own_as_long_as_it_lives(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "NAME_SECONDS", 1.0)
+    with capture_logs() as logged:
+        first, second = lone_worker("twin"), lone_worker("twin")
+        try:
+            first.start()
+            assert first.wait_until_started()
+            close_idle_connections()
+            second.start()
+            assert second.wait_until_started()
+        finally:
+            first.stop()
+            second.stop()
+    said = [one["event"] for one in logged if one["event"] in {"worker.started", "worker.name_taken"}]
+    assert said == ["worker.started", "worker.name_taken"]
+
+
+def close_idle_connections() -> None:
+    """Let the pool close what nobody uses, as it does after some minutes."""
+    pool = cast(Any, connection).pool
+    for lent in [pool.getconn() for _ in range(pool.get_stats()["pool_available"])]:
+        lent.close()
+        pool.putconn(lent)
