@@ -28,7 +28,8 @@ from tests.support.database import execute
 from tests.support.factories import subscription
 
 QUEUE = "topic"
-SHORT_TURNS = "import delivery.limits as limits; limits.TURN_SECONDS = 1.0"
+SHORT_TURNS = "import delivery.limits as limits; limits.TURN_SECONDS, limits.SWEEP_SECONDS = 1.0, 600.0"
+"""A sweep between a release and the next link would begin another chain."""
 Event = dict[str, Any]
 
 
