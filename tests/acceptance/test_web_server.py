@@ -139,6 +139,7 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
                 "X-Anything: \x80",
                 "Authorization: Bearer \xff",
                 "FILTER_STRING: \u00b5",
+                "Content-Type: application/json; charset*=utf-8''%00",
             )
         ),
         *(
