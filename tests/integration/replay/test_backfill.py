@@ -15,6 +15,8 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
+from delivery.publish import publish as publishing
+from delivery.publish.store import Accepted, store
 from delivery.replay import backfill_job, job_steps
 from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
@@ -78,6 +80,33 @@ def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "ps
     elsewhere.commit()
     replays.run_backfill(backfill)
     assert replays.bodies_of(one) == [*old, b"late", *live]
+
+
+def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = broker.publish_numbered(kind, 3)
+    has_chosen, may_store = threading.Event(), threading.Event()
+
+    def store_later(*arguments: Any) -> list[Accepted]:
+        has_chosen.set()
+        may_store.wait()
+        return store(*arguments)
+
+    monkeypatch.setattr(publishing, "store", store_later)
+    with ThreadPoolExecutor(1) as publisher:
+        late = publisher.submit(do_and_disconnect, lambda: broker.publish_bodies(kind, b"late"))
+        has_chosen.wait()
+        one = replays.new(kind)
+        backfill = replays.start_backfill(one)
+        for _ in range(5):
+            go_on()
+        state, bodies = replays.state_of(backfill), replays.bodies_of(one)
+        may_store.set()
+        late.result()
+    assert (state, bodies) == (ReplayState.WAITING, [])
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == [*old, b"late"]
 
 
 def test_full_speed_leaves_neither_a_gap_nor_a_double(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
