@@ -92,8 +92,9 @@ class DueLine(NamedTuple):
 class SweepMemory:
     """What a sweeper remembers of due lines, to know which of them its own process has to run (contract 6.2).
 
-    A line of a queue that the process consumes, or that it claimed last: if its hint was not taken, or nobody has come
-    since the last sweep. Another line: if it has been due for ten seconds without anybody.
+    A line of a queue that the process consumes: if its hint was not taken, or nobody has come since the last sweep.
+    Another line: if it has been due for ten seconds without anybody. It then counts as its own until someone else
+    claims it.
     """
 
     def __init__(self, worker: str, queues: Collection[str]) -> None:
@@ -101,6 +102,8 @@ class SweepMemory:
         self._queues = queues
         self._due_for: dict[DueLine, float] = {}
         """Seconds. A line that is not due any more is forgotten."""
+        self._taken_over: set[int] = set()
+        """Lines of other queues."""
         self._swept_at = 0.0
 
     def left_to_us(self, due: Sequence[DueLine], untaken: Collection[str], now: float) -> list[int]:
@@ -113,9 +116,14 @@ class SweepMemory:
         seen = {line.id for line in self._due_for}
         self._due_for = {line: self._due_for[line] + passed if line in self._due_for else 0.0 for line in due}
         self._swept_at = now
-        own = {line for line in due if line.queue in self._queues or line.worker == self._worker}
+        kept = {line for line in due if line.id in self._taken_over and line.worker == self._worker}
+        own = kept | {line for line in due if line.queue in self._queues}
         left = [line.id for line in due if line in own and (line.queue in untaken or line.id in seen)]
-        return left + [line.id for line in due if line not in own and self._due_for[line] >= TAKEOVER_SECONDS]
+        taken_over = [line.id for line in due if line not in own and self._due_for[line] >= TAKEOVER_SECONDS]
+        if len(self._taken_over) > MAX_LINES_PER_SWEEP:
+            self._taken_over.clear()  # most are of replies and have ended; the others wait once more
+        self._taken_over.update(taken_over)
+        return left + taken_over
 
 
 def due_lines() -> list[DueLine]:

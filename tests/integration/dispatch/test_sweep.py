@@ -265,9 +265,15 @@ def test_foreign_lines_are_left_to_a_process_after_ten_seconds(
 @pytest.mark.behaviour("6.2")
 def test_a_line_taken_over_counts_as_own_until_another_worker_claims_it() -> None:
     memory = SweepMemory(WORKER, {OWN})
-    epochs: dict[float, int | None] = {0: 2, 1: 2, 30: None, 60: 2, 61: 2}
-    assert sweeps_that_leave_it(memory, FOREIGN, epochs, worker=WORKER) == [1, 61]
+    assert sweeps_that_leave_it(memory, FOREIGN, every_second(11)) == [10]
+    epochs: dict[float, int | None] = {30: None, 60: 2, 61: 2}
+    assert sweeps_that_leave_it(memory, FOREIGN, epochs, worker=WORKER) == [61]
     assert sweeps_that_leave_it(memory, FOREIGN, every_second(75, epoch=3, since=62)) == [72, 73, 74]
+
+
+@pytest.mark.behaviour("6.2")
+def test_a_line_that_a_worker_of_the_same_name_had_is_foreign() -> None:
+    assert sweeps_that_leave_it(SweepMemory(WORKER, {OWN}), FOREIGN, every_second(12), worker=WORKER) == [10, 11]
 
 
 @pytest.mark.behaviour("6.2")
