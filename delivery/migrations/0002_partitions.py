@@ -49,8 +49,8 @@ CREATE INDEX delivery_open_line ON delivery_open (subscription_id, line_id, due_
 -- What is HELD, whose subscription it may be.
 CREATE INDEX delivery_open_release ON delivery_open (id) WHERE waits_for = 'RELEASE';
 -- What is delayed (said with LIKE, so that the statement that begins it cannot read all others that wait), and what has
--- a time to live: the next of them is the first one here, whatever else waits; what a client has fetched, once that has
--- timed out too.
+-- a time to live. The next of them is the first one here, whatever else waits. What a client has fetched expires only
+-- after its time-out.
 CREATE INDEX delivery_open_start ON delivery_open (not_before, id) WHERE waits_for LIKE 'START';
 CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 -- What clients have fetched, by when that times out; and what was returned to them.
@@ -78,7 +78,7 @@ ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_scale_fa
                                      autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
                                      autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
 
--- Which change of a status is legal is decided in one place (contract 10.2); whoever writes another is refused. The mark
+-- One place decides which changes of a status are legal (contract 10.2), and every other change is refused. The mark
 -- of each delivery is not looked at: the server parses the condition for every statement, and all these names take longer
 -- than the rest of a mark.
 CREATE FUNCTION refuse_illegal_change() RETURNS trigger LANGUAGE plpgsql AS $$

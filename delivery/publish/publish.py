@@ -25,8 +25,6 @@ from delivery.publish.together import together
 
 MAX_BATCH_DELIVERIES: Final = 100_000
 """More would take seconds in one transaction, and hundreds of megabytes here. One message may have any number."""
-
-
 MAX_GROUP_DELIVERIES: Final = 10_000
 """Publications that together would become more are stored one by one, so that the first does not wait for the last."""
 

@@ -1,4 +1,4 @@
-"""Requests that publish one event, answered in groups: as each would be alone, whatever its neighbours are."""
+"""Requests that publish one event and are answered in groups get the same answers as alone."""
 
 import asyncio
 import io
