@@ -187,9 +187,12 @@ class AutocompleteSelectMultiple(_ValidIdsOnly, widgets.AutocompleteSelectMultip
 class _AutocompleteForm(AutocompleteDropdownForm):  # type: ignore[misc]
     widget = AutocompleteSelect
 
+    class Media(AutocompleteDropdownForm.Media):  # type: ignore[misc]
+        js = (*AutocompleteDropdownForm.Media.js, "broker_project/list_filters.js")
+
 
 class AutocompleteSelectFilter(filters.AutocompleteSelectFilter):  # type: ignore[misc]
-    """Rows that link to a row found by typing."""
+    """Rows that link to a row found by typing; choosing one filters at once."""
 
     form_class = _AutocompleteForm
 

@@ -1,0 +1,11 @@
+/* Filters of lists whose entries are found by typing: choosing one filters at once, as a click on any other does. */
+
+django.jQuery(document).on("change", "select.unfold-filter-autocomplete", ({target}) => {
+    const address = new URL(location);
+    address.searchParams.delete(target.name);
+    address.searchParams.delete("p"); // the page
+    if (target.value) {
+        address.searchParams.set(target.name, target.value);
+    }
+    location.assign(address);
+});

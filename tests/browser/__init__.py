@@ -1,0 +1,1 @@
+"""What people see and do in the admin site, in a real browser."""
