@@ -49,7 +49,7 @@ class WebApplication(WSGIHandler):
         return self._complete(request)
 
     def common_headers(self, request: HttpRequest) -> Sequence[tuple[str, str]] | None:
-        """Return the headers that middleware gives to every answer to a publish.
+        """Return the headers that middleware gives to every answer of the API.
 
         They depend on the request's scheme alone, so they are asked for once. None: the middleware answers the request
         itself, since its host is wrong, or it has to come by https.

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from django.conf import settings
 
-from broker_project.server.publish_groups import PublishGroups, may_be_grouped
+from broker_project.server.request_groups import RequestGroups, group_of
 from broker_project.server.request_head import refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
@@ -49,7 +50,8 @@ class RsgiApplication:
             # The server is notified of signals through the loop's own descriptor, which this does not replace.
             signal.signal(number, end_long_polls)
         self._loop = loop
-        self._publishes = PublishGroups(loop, _threads)
+        self._groups: WeakValueDictionary[str, RequestGroups] = WeakValueDictionary()
+        """By name, while one of them is being answered."""
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
@@ -64,8 +66,9 @@ class RsgiApplication:
                 protocol.response_bytes(*upload.refusal)
                 return
             request = _Request(environ_of(scope, headers, upload.body), upload, protocol, self._loop)
-            if may_be_grouped(scope):
-                await self._publishes.answered(request)
+            if name := group_of(scope):
+                groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads))
+                await groups.answered(request)
             else:
                 await self._loop.run_in_executor(_threads, request.answer)
         finally:
@@ -79,7 +82,8 @@ class _Request:
     """One request on its way through Django."""
 
     def __init__(self, environ: dict[str, Any], upload: Upload, protocol: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self.environ = environ | {DISCONNECTED: partial(_watch, protocol, loop)}
+        self.environ = environ
+        environ[DISCONNECTED] = partial(_watch, protocol, loop)
         self._upload = upload
         self._protocol = protocol
         self._status = 500

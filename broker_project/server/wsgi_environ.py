@@ -7,12 +7,15 @@ import io
 import ipaddress
 import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
 from broker_project.core.egress import Address, Network
 
+MAX_ADDRESSES: Final = 1024
+"""That are remembered, since parsing one takes as long as all the rest."""
 MAX_HOPS: Final = 20
 """Proxies behind each other that are looked at."""
 
@@ -105,9 +108,14 @@ def address_of(text: str) -> Address | None:
     elif bare.count(":") == 1:
         bare = bare.partition(":")[0]
     try:
-        address = ipaddress.ip_address(bare)
+        return _parsed(bare)
     except ValueError:
         return None
+
+
+@lru_cache(MAX_ADDRESSES)
+def _parsed(text: str) -> Address:
+    address = ipaddress.ip_address(text)
     return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 

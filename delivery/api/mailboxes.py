@@ -1,8 +1,9 @@
 """Mailboxes: fetch the next messages, read the state, purge (contract 9)."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -16,10 +17,11 @@ from rest_framework.response import Response
 
 from broker_project.core.api.fields import NullableTime, NumberField, StrictSerializer, WholeNumberField
 from broker_project.core.api.views import Audited, operation, refuse_body
-from delivery.mailbox.fetch_messages import message_document
-from delivery.mailbox.long_poll import poll_messages
+from delivery.api.grouped_view import DeferredAnswer, GroupedView
+from delivery.mailbox.fetch_messages import FetchCall, fetch_together, message_document
+from delivery.mailbox.long_poll import wait_for_messages
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
-from delivery.mailbox.receipts import MailboxRef, encode_receipt, receipt_key
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef, encode_receipt, receipt_key
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.credentials.keys import is_usable
@@ -137,6 +139,7 @@ class PurgedSerializer(serializers.Serializer[Any]):
     "post",
     Scope.RECEIVE,
     MayReceive,
+    base=GroupedView,
     request=NextSerializer,
     responses={200: MessagesSerializer, 204: OpenApiResponse(description="No message is available.")},
     parameters=[
@@ -149,25 +152,35 @@ class PurgedSerializer(serializers.Serializer[Any]):
         )
     ],
 )
-def fetch_messages(request: Request, name: str) -> Response:
+def fetch_messages(request: Request, name: str) -> DeferredAnswer[FetchCall, Sequence[FetchedMessage]]:
     """Fetch the oldest messages, each with a receipt; they are in flight until they are acknowledged or time out.
 
     If no message is available, the call waits for the first one, for as long as it asks to.
     """
     mailbox, asked = mailbox_of(request, name), valid_body(NextSerializer, request)
-    messages, had_slot, waited_seconds = poll_messages(
-        MailboxRef(mailbox.pk, mailbox.mailbox_ordered),
-        max_messages=asked["max_messages"],
-        wait_seconds=asked["wait_seconds"],
-        watch_disconnect=request.META.get(DISCONNECTED, Future),
-        may_fetch=lambda: is_usable(key_of(request), now=timezone.now()),
-    )
+    call = FetchCall(MailboxRef(mailbox.pk, mailbox.mailbox_ordered), asked["max_messages"])
+    answer = partial(_answer_to_fetch, request, call, asked["wait_seconds"])
+    return DeferredAnswer(fetch_together, call, answer, is_slow=lambda messages: not messages and asked["wait_seconds"])
+
+
+def _answer_to_fetch(
+    request: Request, call: FetchCall, wait_seconds: float, messages: Sequence[FetchedMessage]
+) -> Response:
+    had_slot, waited_seconds = True, 0.0
+    if not messages and wait_seconds:
+        messages, had_slot, waited_seconds = wait_for_messages(
+            call.mailbox,
+            max_messages=call.max_messages,
+            wait_seconds=wait_seconds,
+            watch_disconnect=request.META.get(DISCONNECTED, Future),
+            may_fetch=lambda: is_usable(key_of(request), now=timezone.now()),
+        )
     if not messages:
         retry = {} if had_slot else {"Retry-After": "1"}
         return Response(status=status.HTTP_204_NO_CONTENT, headers=retry)
     key = receipt_key(settings.SECRET_KEY)
     documents = [
-        message_document(one, receipt=encode_receipt(one.receipt, subscriber_id=mailbox.pk, key=key))
+        message_document(one, receipt=encode_receipt(one.receipt, subscriber_id=call.mailbox.subscriber_id, key=key))
         for one in messages
     ]
     return Response({"messages": documents, "waited_seconds": waited_seconds})

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
@@ -15,15 +16,17 @@ from rest_framework.response import Response
 from broker_project.core.api.bodies import RawParser
 from broker_project.core.api.views import operation
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
+from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
-from delivery.api.publish_view import DeferredAnswer, PublishView
 from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
 from delivery.models import MessageOutcome
 from delivery.publish import cloud_events
-from delivery.publish.check import ANY_KIND, Submission
+from delivery.publish.check import ANY_KIND, Submission, check_together
 from delivery.publish.draft import VOLATILE, Draft
-from delivery.publish.errors import InvalidMetadata
+from delivery.publish.errors import InvalidMetadata, RefusedItems
+from delivery.publish.publish import Publication, publish_terms, publish_together
 from delivery.publish.store import Accepted, NewMessage
+from delivery.publish.together import together
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
 
@@ -135,13 +138,48 @@ def answer_of(accepted: Accepted) -> dict[str, object]:
     return {**answer, "replayed": True} if accepted.replayed else answer
 
 
+class Publish(NamedTuple):
+    """What one request asks for."""
+
+    submission: Submission
+    max_open: int | None
+    """How many messages of the publisher may have unfinished deliveries."""
+    is_batch: bool = False
+    """Whether all is stored. A single event is not if it is of kind SYNC or volatile."""
+    is_volatile: bool = False
+
+
+Published = Sequence[Accepted] | NewMessage
+"""What was stored, or a message that is not stored before it is sent."""
+
+
+def publish_all(asked: Sequence[Publish]) -> list[Published | Exception]:
+    """Check and store what several requests publish; return the result of each."""
+    check = partial(check_together, max_bytes=settings.MAX_BODY_BYTES)
+    results: list[Any] = together(check, [one.submission for one in asked])
+    stored: dict[int, Publication] = {}
+    for number, (one, checked) in enumerate(zip(asked, results, strict=True)):
+        if isinstance(checked, Exception):
+            continue
+        if one.is_batch or not (one.is_volatile or checked[0].kind == EventKind.SYNC):
+            stored[number] = Publication(checked, one.max_open)
+        else:
+            results[number] = checked[0]
+    for number, result in zip(stored, publish_together([*stored.values()], publish_terms()), strict=True):
+        results[number] = result
+    return [
+        result.refusals[0] if isinstance(result, RefusedItems) and not one.is_batch else result
+        for one, result in zip(asked, results, strict=True)
+    ]
+
+
 _publishing: Final = partial(
-    operation, "post", Scope.PUBLISH, MayPublish, base=PublishView, parser_classes=[RawParser], parameters=HEADERS
+    operation, "post", Scope.PUBLISH, MayPublish, base=GroupedView, parser_classes=[RawParser], parameters=HEADERS
 )
 
 
 @_publishing(request=ONE_EVENT, responses={202: AcceptedEvent, **RESPONSES})
-def publish_event(request: Request, event_type: str) -> HttpResponseBase:
+def publish_event(request: Request, event_type: str) -> DeferredAnswer[Publish, Published]:
     """Store the event with a delivery for every subscription that qualifies; the answer follows the commit.
 
     The body is the payload. A volatile event is not stored. The answer to a SYNC event is its endpoint's.
@@ -153,7 +191,7 @@ def publish_event(request: Request, event_type: str) -> HttpResponseBase:
     request=SEVERAL_EVENTS,
     responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
 )
-def publish_batch(request: Request) -> HttpResponseBase:
+def publish_batch(request: Request) -> DeferredAnswer[Publish, Published]:
     """Store up to 1,000 events in their order, all or none; the answer has a result for each.
 
     One CloudEvent, which names its event type itself, gets the same answer as at the address of its event type.
@@ -165,39 +203,37 @@ def publish_batch(request: Request) -> HttpResponseBase:
     if is_volatile(request):
         raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
     drafts = cloud_events_in(request) if cloud_events.is_batch(content_type) else events_in(request)
-    return DeferredAnswer(
-        Submission(drafts, key_of(request).publisher_id), _answer_to_batch, max_open=_max_open(request)
-    )
+    asked = Publish(Submission(drafts, key_of(request).publisher_id), _max_open(request), is_batch=True)
+    return DeferredAnswer(publish_all, asked, _answer_to_batch)
 
 
-def _answer_to_batch(accepted: Sequence[Accepted]) -> Response:
-    return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
+def _answer_to_batch(published: Published) -> Response:
+    assert not isinstance(published, NewMessage)  # noqa: S101 - what a batch has is stored
+    return Response({"results": [answer_of(one) for one in published]}, status.HTTP_202_ACCEPTED)
 
 
-def _one(request: Request, draft: Draft) -> DeferredAnswer:
+def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     """Return the answer to one event."""
-    return DeferredAnswer(
-        Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND),
-        _answer_to_one,
-        max_open=_max_open(request),
-        answer_unstored=partial(_answer_unstored, request),
-        is_volatile=is_volatile(request),
-    )
+    submission = Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND)
+    asked = Publish(submission, _max_open(request), is_volatile=is_volatile(request))
+    return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
 
 
-def _answer_to_one(accepted: Sequence[Accepted]) -> Response:
-    (one,) = accepted
+def _is_unstored(published: Published) -> bool:
+    return isinstance(published, NewMessage)
+
+
+def _answer_to_one(request: Request, published: Published) -> HttpResponseBase:
+    """Return the answer to an event; to one that is not stored first: the endpoint's, or that workers have it."""
+    if isinstance(published, NewMessage):
+        if published.kind == EventKind.SYNC:
+            return answer_to_sync(request, published)
+        return Response(answer_of(accept_volatile(request, published)), status.HTTP_202_ACCEPTED)
+    (one,) = published
     headers = {"Location": reverse("message", args=[one.id])}
     if one.replayed:
         headers["Idempotency-Replayed"] = "true"
     return Response(answer_of(one), status.HTTP_202_ACCEPTED, headers=headers)
-
-
-def _answer_unstored(request: Request, message: NewMessage) -> HttpResponseBase:
-    """Return the answer to an event that is not stored first: the endpoint's, or that workers have it."""
-    if message.kind == EventKind.SYNC:
-        return answer_to_sync(request, message)
-    return Response(answer_of(accept_volatile(request, message)), status.HTTP_202_ACCEPTED)
 
 
 def _max_open(request: Request) -> int | None:

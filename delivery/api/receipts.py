@@ -1,6 +1,6 @@
 """Acknowledge, return and extend messages by receipt: one, or many, each with its own result (contract 9.2, 9.4)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,8 +14,18 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from broker_project.core.api.views import operation
+from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.api.mailboxes import mailbox_of, valid_body
-from delivery.mailbox.acknowledge import MAX_RECEIPTS, UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
+from delivery.mailbox.acknowledge import (
+    MAX_RECEIPTS,
+    UNKNOWN,
+    AcknowledgeCall,
+    ReceiptCode,
+    ReceiptResult,
+    acknowledge_together,
+    extend,
+    nack,
+)
 from delivery.mailbox.receipts import Receipt, decode_receipt, receipt_key
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive
@@ -32,8 +42,7 @@ REFUSALS: Final[Mapping[ReceiptCode, str]] = {
 }
 """The error for a single receipt; for any other code, its delivery has ended."""
 
-Act = Callable[[int, Sequence[Receipt]], Mapping[Receipt, ReceiptResult]]
-"""Does something with a subscriber's receipts."""
+Results = Mapping[Receipt, ReceiptResult]
 
 
 class ReceiptsField(serializers.ListField):
@@ -132,12 +141,19 @@ RESPONSES: Final = {
 _receiving = partial(operation, "post", Scope.RECEIVE, MayReceive, responses=RESPONSES)
 
 
-def _answer(given: Mapping[str, Any], subscriber_id: int, act: Act) -> Response:
-    """Act on the given receipts, each once, and return the results."""
-    texts: Sequence[str] = given["receipts"] if "receipts" in given else [given["receipt"]]
+def _receipts_in(given: Mapping[str, Any], subscriber_id: int) -> list[Receipt | None]:
+    """Return the given receipts, None for what is none of this subscriber."""
     keys = [receipt_key(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
-    receipts = [decode_receipt(text, subscriber_id=subscriber_id, keys=keys) for text in texts]
-    found = act(subscriber_id, sorted({one for one in receipts if one}))
+    return [decode_receipt(text, subscriber_id=subscriber_id, keys=keys) for text in _texts_in(given)]
+
+
+def _texts_in(given: Mapping[str, Any]) -> Sequence[str]:
+    return given["receipts"] if "receipts" in given else [given["receipt"]]
+
+
+def _answer(given: Mapping[str, Any], receipts: Sequence[Receipt | None], found: Results) -> Response:
+    """Return the result of each of the given receipts."""
+    texts = _texts_in(given)
     results = [found[one] if one else UNKNOWN for one in receipts]
     if "receipts" in given:
         return Response({"results": [_shown(*one) for one in zip(texts, results, strict=True)]})
@@ -159,23 +175,28 @@ def _shown(text: str, result: ReceiptResult) -> dict[str, object]:
     return always | {name: value for name, value in known.items() if value is not None}
 
 
-@_receiving(request=ReceiptsSerializer)
-def acknowledge_messages(request: Request, name: str) -> Response:
+@_receiving(request=ReceiptsSerializer, base=GroupedView)
+def acknowledge_messages(request: Request, name: str) -> DeferredAnswer[AcknowledgeCall, Results]:
     """End messages as DELIVERED; a repeated call changes nothing and gets the same answer."""
     mailbox, given = mailbox_of(request, name), valid_body(ReceiptsSerializer, request)
-    return _answer(given, mailbox.pk, acknowledge)
+    receipts = _receipts_in(given, mailbox.pk)
+    call = AcknowledgeCall(mailbox.pk, [*filter(None, receipts)])
+    return DeferredAnswer(acknowledge_together, call, partial(_answer, given, receipts))
 
 
 @_receiving(request=ReturnedSerializer)
 def return_messages(request: Request, name: str) -> Response:
     """Make messages available again now; those whose redeliveries are exhausted end, unless `not_attempted`."""
     mailbox, given = mailbox_of(request, name), valid_body(ReturnedSerializer, request)
-    return _answer(given, mailbox.pk, partial(nack, not_attempted=given["not_attempted"]))
+    receipts = _receipts_in(given, mailbox.pk)
+    found = nack(mailbox.pk, [*filter(None, receipts)], not_attempted=given["not_attempted"])
+    return _answer(given, receipts, found)
 
 
 @_receiving(request=ExtendedSerializer)
 def extend_messages(request: Request, name: str) -> Response:
     """Keep messages in flight for this many seconds from now on; a longer remaining time is not shortened."""
     mailbox, given = mailbox_of(request, name), valid_body(ExtendedSerializer, request)
-    seconds = given.get("seconds", mailbox.ack_seconds)
-    return _answer(given, mailbox.pk, partial(extend, seconds=seconds))
+    receipts = _receipts_in(given, mailbox.pk)
+    found = extend(mailbox.pk, [*filter(None, receipts)], seconds=given.get("seconds", mailbox.ack_seconds))
+    return _answer(given, receipts, found)

@@ -181,6 +181,22 @@ def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt
     return _results(subscriber_id, receipts, _run(ACKNOWLEDGE, subscriber_id, receipts), _acknowledged)
 
 
+class AcknowledgeCall(NamedTuple):
+    """What a client asks for."""
+
+    subscriber_id: int
+    receipts: Sequence[Receipt]
+
+
+def acknowledge_together(calls: Sequence[AcknowledgeCall]) -> list[dict[Receipt, ReceiptResult]]:
+    """Acknowledge for several clients at a time."""
+    receipts: dict[int, set[Receipt]] = {call.subscriber_id: set() for call in calls}
+    for call in calls:
+        receipts[call.subscriber_id].update(call.receipts)
+    results = {subscriber_id: acknowledge(subscriber_id, [*those]) for subscriber_id, those in receipts.items()}
+    return [results[call.subscriber_id] for call in calls]
+
+
 def nack(
     subscriber_id: int, receipts: Sequence[Receipt], *, not_attempted: bool = False
 ) -> dict[Receipt, ReceiptResult]:

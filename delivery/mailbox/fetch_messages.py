@@ -3,7 +3,8 @@
 import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import structlog
 from django.db import transaction
@@ -107,6 +108,33 @@ FETCH_IN_ORDER: Final = _fetch_statement(
 The oldest is never skipped: the transaction that has locked it may be returning it. It is the only delivery locked
 here, and statements that lock several take `LOCK` before, if at all, so there is no deadlock.
 """
+
+
+class FetchCall(NamedTuple):
+    """What a client asks for."""
+
+    mailbox: MailboxRef
+    max_messages: int
+
+
+def fetch_together(calls: Sequence[FetchCall]) -> list[list[FetchedMessage] | Exception]:
+    """Fetch for several clients at a time; those who asked first get the oldest messages of a mailbox."""
+    results: list[list[FetchedMessage] | Exception] = [[] for _ in calls]
+    for mailbox in dict.fromkeys(call.mailbox for call in calls):
+        empty = [number for number, call in enumerate(calls) if call.mailbox == mailbox]
+        while empty:
+            try:
+                found = fetch(mailbox, max_messages=sum(calls[number].max_messages for number in empty))
+            except Exception as failure:  # noqa: BLE001 - others have messages that are not to be lost
+                results = [failure if number in empty else result for number, result in enumerate(results)]
+                break
+            if not found:
+                break
+            oldest = iter(found)
+            for number in empty:
+                results[number] = [*islice(oldest, calls[number].max_messages)]
+            empty = [number for number in empty if not results[number]]
+    return results
 
 
 def fetch(mailbox: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:

@@ -252,7 +252,7 @@ class PollResult(NamedTuple):
     """From the call to the fetch that returned messages: none was fetched before."""
 
 
-def poll_messages(
+def wait_for_messages(
     mailbox: MailboxRef,
     *,
     max_messages: int,
@@ -261,15 +261,12 @@ def poll_messages(
     may_fetch: Callable[[], bool] = lambda: True,
     polls: WaitingPolls = WAITING,
 ) -> PollResult:
-    """Fetch at most `max_messages`; if there are none, wait up to `wait_seconds` for the first.
+    """Wait up to `wait_seconds` for the first message of a mailbox that had none, and fetch at most `max_messages`.
 
     A waiting poll holds no connection. It fetches nothing for a client that has hung up, where messages would be lost:
     then the future of `watch_disconnect` is done. Nor does it once `may_fetch` returns False, which is asked before
-    every fetch except the first.
+    every fetch.
     """
-    messages = fetch(mailbox, max_messages=max_messages)
-    if messages or not wait_seconds:
-        return PollResult(messages)
     with polls.slot(mailbox.subscriber_id) as poll:
         if poll is None:
             return PollResult([], had_slot=False)

@@ -91,14 +91,14 @@ def operation(
     base: type[APIView] = APIView,
     parser_classes: Sequence[type[BaseParser]] = tuple(APIView.parser_classes),
     **schema: Any,
-) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
     """Make a view with one method of a function; `schema` is what drf-spectacular's `extend_schema` takes.
 
     The function's name is the operation id, its docstring the description.
     """
 
-    def view_of(act: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-        def handler(_: APIView, request: Request, **address: Any) -> HttpResponseBase:
+    def view_of(act: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
+        def handler(_: APIView, request: Request, **address: Any) -> Any:
             return act(request, **address)
 
         handler.__doc__ = act.__doc__

@@ -19,7 +19,15 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import MAX_POLLS, WAITING, MailboxPoller, Poll, PollResult, WaitingPolls, poll_messages
+from delivery.mailbox.long_poll import (
+    MAX_POLLS,
+    WAITING,
+    MailboxPoller,
+    Poll,
+    PollResult,
+    WaitingPolls,
+    wait_for_messages,
+)
 from delivery.mailbox.receipts import MailboxRef
 from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
@@ -57,7 +65,9 @@ def poll(
     **options: Any,
 ) -> PollResult:
     mailbox = box_of(pulled)
-    return poll_messages(mailbox, max_messages=max_messages, wait_seconds=wait_seconds, polls=polls, **options)
+    if messages := fetch(mailbox, max_messages=max_messages):
+        return PollResult(messages)
+    return wait_for_messages(mailbox, max_messages=max_messages, wait_seconds=wait_seconds, polls=polls, **options)
 
 
 def in_use() -> int:
@@ -196,7 +206,7 @@ def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscri
 
 def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
-    poll_messages(box_of(pulled), max_messages=1, wait_seconds=0.01, watch_disconnect=lambda: gone, polls=polls)
+    wait_for_messages(box_of(pulled), max_messages=1, wait_seconds=0.01, watch_disconnect=lambda: gone, polls=polls)
     assert gone.cancelled()
 
 

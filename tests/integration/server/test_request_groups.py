@@ -1,82 +1,37 @@
 """Requests that publish one event and are answered in groups get the same answers as alone."""
 
 import asyncio
-import io
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from django.core.handlers.wsgi import WSGIRequest
-from django.test import RequestFactory
 from django.utils import timezone
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker_project.core.db import forget_connection
-from broker_project.server import publish_groups
-from broker_project.server.publish_groups import PublishGroups
+from broker_project.server import request_groups
+from broker_project.server.request_groups import RequestGroups
 from broker_project.stack.load.wait import wait_until
 from broker_project.wsgi import application
-from delivery.api.publish_view import DeferredAnswer, publish_all
+from delivery.api.grouped_view import DeferredAnswer, resolve_all
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import publish as publishing
 from subscriptions.credentials.keys import revoke
-from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import ApiKey, EventKind, Publisher
 from tests.support import factories
 from tests.support.api import EVENT
 from tests.support.database import another_connection, do_and_disconnect, empty_database, execute, lock_waiters
+from tests.support.request_groups import Call, answer_group, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FACTORY = RequestFactory()
+ADDRESS = f"events/{EVENT}"
 END_WAITING = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()
 """
-
-
-class Call:
-    """A request of a group, and the answer that was sent."""
-
-    def __init__(self, token: str, event: str, body: bytes, headers: dict[str, str] | None = None) -> None:
-        recent_tokens.add(hash(token))
-        given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
-        content_type = given.pop("Content-Type")
-        made = FACTORY.generic("POST", f"/api/v1/events/{event}", body, content_type=content_type, headers=given)
-        self.environ: dict[str, Any] = made.environ | {"wsgi.input": io.BytesIO(body)}
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.body = b""
-
-    def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        assert len(dict(headers)) == len(headers)
-        self.status, self.headers, self.body = status, dict(headers), body
-
-    def send_alone(self) -> None:
-        """Answer as Django does, without a group."""
-        answer: Any = application.get_response(WSGIRequest(self.environ))
-        self.send(answer.status_code, [(name.lower(), value) for name, value in answer.items()], answer.content)
-
-
-def run(answer: Callable[[PublishGroups], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine with groups that are answered in threads."""
-
-    async def main() -> None:
-        with ThreadPoolExecutor(8) as threads:
-            await answer(PublishGroups(asyncio.get_running_loop(), threads))
-            for _ in range(8):
-                threads.submit(forget_connection)
-
-    asyncio.run(main())
-
-
-def answer_group(calls: Iterable[Call]) -> None:
-    for call, request, answer in publish_groups._read_and_published([*calls]):
-        publish_groups._send(call, request, answer)
 
 
 def token_of(publisher: Publisher) -> str:
@@ -176,8 +131,8 @@ def test_a_group_is_answered_and_stored_as_each_request_alone(
     for number, (_, _, headers) in enumerate(sent):
         if keys[number] in keys[:number]:
             headers.pop("Idempotency-Key", None)
-    group = [Call(token_of(together), *one) for one in sent]
-    each = [Call(token_of(alone), *one) for one in sent]
+    group = [Call(token_of(together), f"events/{event}", body, headers) for event, body, headers in sent]
+    each = [Call(token_of(alone), f"events/{event}", body, headers) for event, body, headers in sent]
     answer_group(group)
     for call in each:
         call.send_alone()
@@ -189,20 +144,20 @@ def test_a_group_is_answered_and_stored_as_each_request_alone(
 def calls(event_type: Any) -> list[Call]:
     factories.subscription(event_type=event_type)
     token = token_of(factories.publisher())
-    return [Call(token, EVENT, b'{"n": %d}' % number) for number in range(10)]
+    return [Call(token, ADDRESS, b'{"n": %d}' % number) for number in range(10)]
 
 
 def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr(publish_groups, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
 
-    def publish_counted(answers: Sequence[DeferredAnswer]) -> None:
+    def resolve_counted(answers: Sequence[DeferredAnswer[Any, Any]]) -> None:
         sizes.append(len(answers))
-        publish_all(answers)
+        resolve_all(answers)
 
-    monkeypatch.setattr(publish_groups, "publish_all", publish_counted)
+    monkeypatch.setattr(request_groups, "resolve_all", resolve_counted)
 
-    async def send(groups: PublishGroups) -> None:
+    async def send(groups: RequestGroups) -> None:
         await asyncio.gather(*(groups.answered(call) for call in calls))
 
     run(send)
@@ -215,11 +170,11 @@ def test_of_two_requests_of_a_group_with_one_key_the_second_is_told_that_the_fir
     event_type: Any,
 ) -> None:
     token = token_of(factories.publisher())
-    calls = [Call(token, EVENT, b"{}", {"Idempotency-Key": "k"}) for _ in range(2)]
+    calls = [Call(token, ADDRESS, b"{}", {"Idempotency-Key": "k"}) for _ in range(2)]
     answer_group(calls)
     assert [call.status for call in calls] == [202, 409]
     assert b"publish_in_progress" in calls[1].body
-    again = Call(token, EVENT, b"{}", {"Idempotency-Key": "k"})
+    again = Call(token, ADDRESS, b"{}", {"Idempotency-Key": "k"})
     answer_group([again])
     assert (again.status, again.headers["idempotency-replayed"]) == (202, "true")
     assert Message.objects.count() == 1
@@ -228,7 +183,7 @@ def test_of_two_requests_of_a_group_with_one_key_the_second_is_told_that_the_fir
 def test_each_key_of_a_group_counts_by_itself(event_type: Any) -> None:
     revoked, limited, other = [factories.api_key(factories.publisher(), **terms) for terms in KEYS]
     revoke(ApiKey.objects.filter(pk=revoked[0].pk), now=timezone.now())
-    calls = [Call(token, EVENT, b"{}") for _, token in (revoked, limited, limited, other)]
+    calls = [Call(token, ADDRESS, b"{}") for _, token in (revoked, limited, limited, other)]
     answer_group(calls)
     assert [call.status for call in calls] == [401, 202, 429, 202]
     assert calls[1].headers["ratelimit-policy"] == calls[2].headers["ratelimit-policy"] == '"default";q=1;w=60'
@@ -238,7 +193,7 @@ def test_each_key_of_a_group_counts_by_itself(event_type: Any) -> None:
 def test_the_open_messages_of_a_group_are_counted_together(event_type: Any) -> None:
     factories.subscription(event_type=event_type)
     token = token_of(factories.publisher(max_open_messages=2))
-    calls = [Call(token, EVENT, b"{}") for _ in range(3)]
+    calls = [Call(token, ADDRESS, b"{}") for _ in range(3)]
     answer_group(calls)
     assert [call.status for call in calls] == [202, 202, 429]
 
@@ -273,17 +228,17 @@ def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
 def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
 
-    def slow_at_first(answers: Sequence[DeferredAnswer]) -> None:
-        monkeypatch.setattr(publish_groups, "publish_all", publish_all)
-        may_go_on.wait()
-        publish_all(answers)
+    def slow_for_the_first(answers: Sequence[DeferredAnswer[Any, Any]]) -> None:
+        if any(one.asked.submission.drafts[0].body == b'{"n": 0}' for one in answers):
+            may_go_on.wait()
+        resolve_all(answers)
 
-    monkeypatch.setattr(publish_groups, "publish_all", slow_at_first)
+    monkeypatch.setattr(request_groups, "resolve_all", slow_for_the_first)
 
-    async def send(groups: PublishGroups) -> None:
+    async def send(groups: RequestGroups) -> None:
         slow, *others = [groups.answered(call) for call in calls[:5]]
         await asyncio.gather(*others)
-        monkeypatch.setattr(publish_groups, "SLOW_SECONDS", 60.0)
+        monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
         for call in calls[5:]:  # each in a group of its own, since the youngest has ended
             await groups.answered(call)
         assert not slow.done()

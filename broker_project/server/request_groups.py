@@ -1,4 +1,4 @@
-"""Publish groups: requests that publish one event, and have come while others were answered, are answered together.
+"""Groups of requests that do the same, and have come while others were answered: they are answered together.
 
 A request that comes alone waits for nobody. While a group is under way the next one gathers, so groups grow with the
 load, and neither a thread nor a transaction is needed for each request.
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import structlog
@@ -20,15 +21,20 @@ from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 from django.urls import resolve
 from django.utils.log import log_response
-from rest_framework.status import HTTP_202_ACCEPTED, HTTP_400_BAD_REQUEST
+from rest_framework.status import HTTP_400_BAD_REQUEST
 
 from broker_project.wsgi import application
-from delivery.api.publish_view import MAY_DEFER, DeferredAnswer, publish_all
+from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from subscriptions.api.authentication import find_keys, rate_headers
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events/"
 """Addresses to which one event is posted begin with this."""
+MAILBOXES: Final = "/api/v1/mailboxes/"
+MAILBOX_CALLS: Final = frozenset({"ack", "next"})
+"""The last part of the addresses to which the frequent calls of a mailbox are posted."""
+MAX_ADDRESSES: Final = 1024
+"""Whose views are remembered."""
 MAX_REQUESTS: Final = 64
 """Of a group: more gain nothing, and the first would wait for the last."""
 SLOW_SECONDS: Final = 0.05
@@ -39,15 +45,21 @@ MAX_GROUPS: Final = 8
 log = structlog.get_logger(__name__)
 
 
-def may_be_grouped(scope: Any) -> bool:
-    """Return whether a request publishes one event, with a key that was valid recently.
+def group_of(scope: Any) -> str | None:
+    """Return the name of the groups that a request belongs to: it publishes one event, or calls this mailbox.
 
-    What others send is answered alone: looking up many unknown keys must not delay publishers.
+    None: it is answered alone. So is every request without a key that was valid recently: looking up many unknown keys
+    must not delay others.
     """
-    if scope.method != "POST" or not scope.path.startswith(EVENTS):
-        return False
+    if scope.method != "POST":
+        return None
+    name, _, call = scope.path.rpartition("/")
+    if scope.path.startswith(EVENTS):
+        name = EVENTS
+    elif not name.startswith(MAILBOXES) or call not in MAILBOX_CALLS:
+        return None
     token = bearer_in(scope.headers.get("authorization") or "")
-    return token is not None and hash(token) in recent_tokens
+    return name if token is not None and hash(token) in recent_tokens else None
 
 
 class PendingRequest(Protocol):
@@ -62,12 +74,13 @@ class PendingRequest(Protocol):
 
 Group = dict[PendingRequest, "asyncio.Future[None]"]
 """Requests, with what is done when they have been answered."""
-Read = tuple[PendingRequest, WSGIRequest, HttpResponseBase]
+Answer = HttpResponseBase | DeferredAnswer[Any, Any]
+Read = tuple[PendingRequest, WSGIRequest, Answer]
 """A request, and its answer, which may have to be made."""
 
 
-class PublishGroups:
-    """Gathers requests on the server's event loop, and answers each publish group in a thread."""
+class RequestGroups:
+    """Gathers requests of one name on the server's event loop, and answers each group in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
@@ -102,14 +115,14 @@ class PublishGroups:
         slow: Group = {}
         try:
             with _finished():
-                for pending, request, answer in _read_and_published(group):
+                for pending, request, answer in _read_and_done(group):
                     if isinstance(answer, DeferredAnswer) and answer.is_slow:
                         self._threads.submit(self._answer_slowly, pending, request, answer, group[pending])
                         slow[pending] = group[pending]
                     else:
                         _send(pending, request, answer)
         except Exception:
-            log.exception("publish.group_failed")  # the server answers the rest with 500
+            log.exception("requests.group_failed")  # the server answers the rest with 500
         finally:
             self._loop.call_soon_threadsafe(self._end, group, [group[one] for one in group if one not in slow])
 
@@ -121,7 +134,11 @@ class PublishGroups:
         self._begin()
 
     def _answer_slowly(
-        self, pending: PendingRequest, request: WSGIRequest, answer: DeferredAnswer, future: "asyncio.Future[None]"
+        self,
+        pending: PendingRequest,
+        request: WSGIRequest,
+        answer: DeferredAnswer[Any, Any],
+        future: "asyncio.Future[None]",
     ) -> None:
         try:
             with _finished():
@@ -136,7 +153,7 @@ def _finished() -> Iterator[None]:
     try:
         yield
     finally:
-        request_finished.send(sender=PublishGroups)
+        request_finished.send(sender=RequestGroups)
 
 
 def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
@@ -145,34 +162,36 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _read_and_published(group: Collection[PendingRequest]) -> list[Read]:
-    """Read all requests and publish; return the answer to each, which may have to be made."""
+def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
+    """Read all requests and do what they ask for; return the answer to each, which may have to be made."""
     find_keys([pending.environ for pending in group])
     read = [(pending, request := WSGIRequest(pending.environ), _read(request)) for pending in group]
-    if deferred := [answer for _, _, answer in read if isinstance(answer, DeferredAnswer)]:
-        publish_all(deferred)
+    resolve_all([answer for _, _, answer in read if isinstance(answer, DeferredAnswer)])
     return read
 
 
-def _read(request: WSGIRequest) -> HttpResponseBase:
+def _read(request: WSGIRequest) -> Answer:
     """Call the view without middleware, whose headers are known; return a blank answer if middleware replaces it."""
     try:
         if application.common_headers(request) is None:
             return HttpResponse()
-        view, positional, named = resolve(request.path_info)
+        view, positional, named = _resolved(request.path_info)
         request.META[MAY_DEFER] = True
-        answer: HttpResponseBase = view(request, *positional, **named)
+        answer: Answer = view(request, *positional, **named)
     except Exception as failure:  # noqa: BLE001 - as Django's handler
         return response_for_exception(request, failure)
     return answer
 
 
-def _send(pending: PendingRequest, request: WSGIRequest, answer: HttpResponseBase) -> None:
+_resolved: Final = lru_cache(MAX_ADDRESSES)(resolve)
+
+
+def _send(pending: PendingRequest, request: WSGIRequest, answer: Answer) -> None:
     """Send an answer as Django would: rendered, logged, and with the headers that middleware adds; never raise."""
     try:
         made = _made(request, answer)
         headers = [(name.lower(), value) for name, value in made.items()]
-        if isinstance(answer, DeferredAnswer) and made.status_code == HTTP_202_ACCEPTED and not answer.is_slow:
+        if isinstance(answer, DeferredAnswer) and made.status_code < HTTP_400_BAD_REQUEST and not answer.is_slow:
             headers += [(name.lower(), value) for name, value in rate_headers(request).items()]
             headers += application.common_headers(request) or ()
         else:
@@ -180,10 +199,10 @@ def _send(pending: PendingRequest, request: WSGIRequest, answer: HttpResponseBas
             headers = [(name.lower(), value) for name, value in made.items()]
         pending.send(made.status_code, headers, b"".join(made))
     except Exception:
-        log.exception("publish.answer_failed")  # the server answers with 500
+        log.exception("requests.answer_failed")  # the server answers with 500
 
 
-def _made(request: WSGIRequest, answer: HttpResponseBase) -> Any:
+def _made(request: WSGIRequest, answer: Answer) -> Any:
     try:
         made: Any = answer.made() if isinstance(answer, DeferredAnswer) else answer
         if isinstance(made, SimpleTemplateResponse):
