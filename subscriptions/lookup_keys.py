@@ -114,8 +114,6 @@ class KeyRange:
     key: Key
     columns: tuple[str, ...]
     """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it in an array."""
-    by_header: bool
-    """Whether it has the subscriptions with a header filter, or those without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,4 +166,4 @@ def _lookup(keys: tuple[Key, ...], filter_string: str, known: Known, values: Map
 def _range(key: Key, filter_string: str, span: Span) -> KeyRange:
     texts = (key.event_pattern, filter_string, *span)
     quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
-    return KeyRange(key, (str(key.event_type_id), *(f'"{text}"' for text in quoted)), bool(filter_string))
+    return KeyRange(key, (str(key.event_type_id), *(f'"{text}"' for text in quoted)))

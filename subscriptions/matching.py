@@ -89,8 +89,6 @@ class Match(NamedTuple):
     subscription_id: int
     subscriber_id: int
     filter: str = ""
-    by_header: bool = False
-    """Whether it has a header filter, which equals the message's FILTER_STRING."""
     is_pulled: bool = False
     """Whether its messages are polled from a mailbox (contract 9.1), so that no line is notified."""
     key_path: str = ""
@@ -128,7 +126,7 @@ def _look_up(
     for place, row in enumerate(rows(CANDIDATES, columns)):
         number, subscription_id, subscriber_id, text, is_pulled, key_path, term = row
         range_ = ranges[number - 1]
-        found[range_].append(Match(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled, key_path))
+        found[range_].append(Match(place, subscription_id, subscriber_id, text, is_pulled, key_path))
         if term:
             met[range_.key][path_of(term)] += 1
     return found, met

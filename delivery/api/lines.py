@@ -131,7 +131,7 @@ def list_senders(request: Request) -> Response:  # noqa: ARG001 - every operatio
 
 
 class GroupSerializer(serializers.Serializer[Any]):
-    """A group of subscriptions with the same filters, of which exactly one gets the message."""
+    """A group of subscriptions with the same filter, of which exactly one gets the message."""
 
     id = serializers.IntegerField(help_text="Its requests have it as webhook-id, after grp_.")
     state = serializers.ChoiceField(GroupState.choices)

@@ -40,7 +40,7 @@ ON CONFLICT (sender) DO NOTHING
 """
 
 CANDIDATES: Final = f"""
-SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_mode = 'PULL', u.ordering_key
+SELECT a.place, s.id, u.id, s.filter, s.delivery_mode = 'PULL', u.ordering_key
   FROM json_to_recordset(%s::json)
          AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
  CROSS JOIN LATERAL (
@@ -153,16 +153,16 @@ def ordering_key_of(path: str, document: Document) -> str | None:
 def filter_groups(matches: Iterable[Match]) -> list[list[Match]]:
     """Return the groups of one message's matches, in the order of their first subscriptions.
 
-    Subscriptions with the same header filter and the same filter form a group; white space and the case of keywords
-    make no difference.
+    Subscriptions with the same filter form a group (contract 6.3): the header filter makes no difference, nor do white
+    space and the case of keywords.
     """
-    groups: dict[tuple[bool, str], list[Match]] = {}
+    groups: dict[str, list[Match]] = {}
     for match in matches:
         try:
             canonical = cached_filter(match.filter).canonical if match.filter else ""
         except FilterSyntaxError:
             canonical = match.filter
-        groups.setdefault((match.by_header, canonical), []).append(match)
+        groups.setdefault(canonical, []).append(match)
     return [*groups.values()]
 
 

@@ -362,7 +362,7 @@ def _missed(subscription: Subscription, message_ids: Sequence[int]) -> list[_Mis
     """Return which messages the subscription would have received."""
     wanted, work = subscription.header_filter_string, Work()
     path = subscription.subscriber.ordering_key
-    candidate = Match(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
+    candidate = Match(0, subscription.pk, subscription.subscriber_id, subscription.filter)
     missed: list[_Missed] = []
     for message_id, headers, content_type, filter_string, body in rows(
         READ, {"messages": [*message_ids], "reads": bool(subscription.filter or path)}

@@ -47,7 +47,7 @@ class EventKind(models.TextChoices):
     """Every qualifying subscription gets the message, in order per subscriber."""
 
     QUEUE = "QUEUE"
-    """One endpoint of each group of subscriptions with the same filters gets it."""
+    """One endpoint of each group of qualifying subscriptions with the same filter gets it."""
 
     SYNC = "SYNC"
     """The publisher gets the endpoint's answer."""
