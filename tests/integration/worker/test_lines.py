@@ -279,6 +279,37 @@ def test_service_unavailable_holds_the_line(
 
 
 @pytest.mark.behaviour("4.7")
+@pytest.mark.parametrize(
+    ("then", "end", "sent"),
+    [
+        (answer(200), DELIVERED, b"0012"),
+        (answer(301), NOT_SUPPORTED, b"0012"),
+        (answer(404), REJECTED, b"0012"),
+        (answer(500), DELIVERED, b"00120"),
+        (answer(503), DELIVERED, b"00012"),
+        (close, DELIVERED, b"00012"),
+    ],
+)
+def test_after_a_503_the_next_answer_counts_by_its_own_rule(
+    receiver: Receiver, wanted: Subscription, long_pauses: None, then: Behaviour, end: DeliveryStatus, sent: bytes
+) -> None:
+    receiver.on("/a", answer(503), then, answer())
+    broker.publish_numbered(wanted.event_type, 3)
+
+    def others_are_sent() -> bool:
+        broker.holds_of(wanted.subscriber).update(due_at=Now())
+        return broker.statuses(wanted)[1:] == [DELIVERED] * 2
+
+    with broker.running_worker():
+        broker.wait_until_held(wanted.subscriber)
+        assert receiver.bodies("/a") == [b"0"], "nothing overtakes it"
+        wait_until(others_are_sent)
+        broker.cut_pauses_until_done()
+    assert broker.statuses(wanted)[0] == end
+    assert b"".join(receiver.bodies("/a")) == sent
+
+
+@pytest.mark.behaviour("4.7")
 @pytest.mark.parametrize(("asked", "seconds"), [("120", 120), ("86400", 300), ("0", LONGER), ("soon", LONGER)])
 def test_retry_after_is_honoured_up_to_a_limit(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, asked: str, seconds: float
