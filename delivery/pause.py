@@ -8,12 +8,15 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.models import Replay, ReplayKind, ReplayState
+from delivery.models import Replay, ReplayKind
 from subscriptions.models import EventKind, Subscription
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.names import OWN_EVENTS
 
 _OF_THESE: Final = """s.id = ANY(%(subscriptions)s) AND s.kind <> 'SYNC' AND s.paused_by = ANY(%(paused_by)s)
+     AND (s.paused_by <> 'BACKFILL' OR NOT EXISTS (
+       SELECT FROM delivery_replay r
+        WHERE r.subscription_id = s.id AND r.kind = 'BACKFILL' AND r.finished_at IS NULL))
    ORDER BY s.id FOR NO KEY UPDATE OF s),"""
 _SUSPENDED_SINCE: Final = """s.paused_by = 'POLICY' AND (s.id, s.paused_since) IN (
          SELECT * FROM unnest(%(subscriptions)s::bigint[], %(since)s::timestamptz[]))
@@ -24,9 +27,6 @@ changed AS (
   UPDATE subscriptions_subscription s
      SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL
     FROM asked a WHERE s.id = a.id"""
-
-ENDED_BY_HAND: Final = (PausedBy.HAND, PausedBy.POLICY)
-"""The pauses that a request to resume ends."""
 
 _NOTED: Final = f"""
   RETURNING s.id, s.subscriber_id, s.kind, a.turns, a.paused_by),
@@ -48,13 +48,14 @@ SELECT c.id, l.queue, l.id
 """
 """Notes the change in the line's history, and announces it.
 
-Not announced are subscriptions to the broker's own events (5.7), and a pause by hand that replaces a suspension.
+Not announced are subscriptions to the broker's own events (5.7), a pause by hand that replaces a suspension, and the
+end of a backfill's pause.
 """
 
 _ASKED: Final = f"""
 WITH asked AS MATERIALIZED (
   SELECT s.id, s.paused_by, NOT starts_with(COALESCE(e.name, s.event_pattern), '{OWN_EVENTS}')
-               AND (s.paused_since IS NULL) = (%(event)s = 'PAUSED') AS turns
+               AND s.paused_by <> 'BACKFILL' AND (s.paused_since IS NULL) = (%(event)s = 'PAUSED') AS turns
     FROM subscriptions_subscription s LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE """
 
@@ -87,8 +88,8 @@ def pause(subscription_ids: Sequence[int], *, reason: str) -> list[int]:
 
 
 def resume(subscription_ids: Sequence[int], *, reason: str = "") -> list[int]:
-    """Resume subscriptions whose pause can be ended by hand; return the ids of those."""
-    return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=[str(one) for one in ENDED_BY_HAND])
+    """Resume paused subscriptions, unless a backfill that has not ended paused them; return the ids of those."""
+    return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=PausedBy.values)
 
 
 def end_suspensions(since: Mapping[int, datetime], *, reason: str) -> list[int]:
@@ -99,7 +100,7 @@ def end_suspensions(since: Mapping[int, datetime], *, reason: str) -> list[int]:
 def pause_one(subscription_id: int, *, reason: str) -> None:
     """Pause a subscription; it may be paused by hand already.
 
-    Raises `NotPausable` if it is SYNC, and `Backfilling` if it is paused by a backfill.
+    Raises `NotPausable` if it is SYNC, and `Backfilling` if it is being backfilled.
     """
     if not pause([subscription_id], reason=reason):
         _refuse(subscription_id)
@@ -123,11 +124,7 @@ def _change(
 
 def _refuse(subscription_id: int) -> None:
     """Raise if the subscription cannot be paused or resumed by hand; return if it needed no change."""
-    kind, paused_by = Subscription.objects.values_list("kind", "paused_by").get(pk=subscription_id)
-    if kind == EventKind.SYNC:
+    if Subscription.objects.values_list("kind", flat=True).get(pk=subscription_id) == EventKind.SYNC:
         raise NotPausable("SYNC subscriptions cannot be paused; inactivate it instead.")
-    backfills = Replay.objects.filter(subscription=subscription_id, kind=ReplayKind.BACKFILL)
-    # The pause of a backfill begins once it has counted.
-    is_counting = not paused_by and backfills.filter(state=ReplayState.COUNTING).exists()
-    if paused_by == PausedBy.BACKFILL or is_counting:
+    if Replay.objects.filter(subscription=subscription_id, kind=ReplayKind.BACKFILL, finished_at=None).exists():
         raise Backfilling("It is being backfilled and resumes afterwards; wait, or cancel the backfill.")

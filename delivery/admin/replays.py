@@ -31,7 +31,7 @@ CANCELLING: Final = (
 STATE_COLOURS: Final = {
     **dict.fromkeys(map(str, ReplayState), "info"),
     **dict.fromkeys(("CANCELLING", "CANCELLED"), "warning"),
-    **dict.fromkeys(("FAILING", "FAILED"), "danger"),
+    "FAILED": "danger",
     "DONE": "success",
 }
 
@@ -196,9 +196,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         variant=theme.ActionVariant.DANGER,
         dialog=dialog("Cancel this replay?", CANCELLING, "Cancel it"),
         refusals=(ReplayFinished,),
-        offered=lambda replay: (
-            replay.finished_at is None and replay.state not in {ReplayState.CANCELLING, ReplayState.FAILING}
-        ),
+        offered=lambda replay: replay.finished_at is None and replay.state != ReplayState.CANCELLING,
     )
     def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """End it."""

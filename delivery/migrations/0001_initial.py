@@ -547,7 +547,6 @@ class Migration(migrations.Migration):
                             ("DONE", "Done"),
                             ("CANCELLING", "Cancelling"),
                             ("CANCELLED", "Cancelled"),
-                            ("FAILING", "Failing"),
                             ("FAILED", "Failed"),
                         ],
                         db_default="COUNTING",
@@ -846,7 +845,7 @@ class Migration(migrations.Migration):
                         ("kind", "BACKFILL"),
                         (
                             "state__in",
-                            ["CANCELLED", "CANCELLING", "COUNTING", "DONE", "FAILED", "FAILING", "FILING", "WAITING"],
+                            ["CANCELLED", "CANCELLING", "COUNTING", "DONE", "FAILED", "FILING", "WAITING"],
                         ),
                         ("subscription__isnull", False),
                     ),
@@ -862,7 +861,7 @@ class Migration(migrations.Migration):
                     models.Q(("finished_at__isnull", False), ("state__in", ["CANCELLED", "DONE", "FAILED"])),
                     models.Q(
                         ("finished_at__isnull", True),
-                        ("state__in", ["CANCELLING", "COUNTING", "FAILING", "FILING", "RUNNING", "WAITING"]),
+                        ("state__in", ["CANCELLING", "COUNTING", "FILING", "RUNNING", "WAITING"]),
                     ),
                     _connector="OR",
                 ),

@@ -46,11 +46,8 @@ class ReplayState(models.TextChoices):
     CANCELLED = "CANCELLED"
     """Somebody ended it; what a replay made by then stays."""
 
-    FAILING = "FAILING"
-    """Backfill: it cannot go on, and what its subscription has is being cancelled."""
-
     FAILED = "FAILED"
-    """It could not go on; `reason` says why."""
+    """It could not go on; `reason` says why. What it has made stays; a backfill's subscription stays paused."""
 
 
 ENDED: Final = frozenset({ReplayState.DONE, ReplayState.CANCELLED, ReplayState.FAILED})

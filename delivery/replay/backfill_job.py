@@ -231,9 +231,9 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
        newest_filed, (created_at AT TIME ZONE 'UTC')::date - 1
   FROM delivery_replay
  WHERE finished_at IS NULL AND kind = 'BACKFILL' AND {DUE}
-   AND (state <> ALL (ARRAY['CANCELLING', 'FAILING'])
+   AND (state <> 'CANCELLING'
         OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
-   AND (state <> ALL (ARRAY['WAITING', 'CANCELLING', 'FAILING']) OR sliced_at IS NULL OR NOT EXISTS (
+   AND (state NOT IN ('WAITING', 'CANCELLING') OR sliced_at IS NULL OR NOT EXISTS (
      SELECT FROM pg_stat_activity a
       WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
         AND a.xact_start < sliced_at))
@@ -322,7 +322,7 @@ def _reserve(job: _Job) -> None:
     try:
         _check(subscription)
     except NotBegun as refused:
-        job_steps.end(job.id, ReplayState.FAILED, reason=str(refused))
+        job_steps.fail(job.id, reason=str(refused))
     else:
         rows(OPEN, [job.id])
 
@@ -346,7 +346,7 @@ def _slice(job: _Job) -> None:
     )
     rows(MOVE, {"id": job.id, "cursor": cursor, "filed": filed, "last_given": last_id})
     if filed < without:  # the ids ran out
-        job_steps.end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
+        job_steps.fail(job.id, reason=OUT_OF_IDS)
 
 
 class _Missed(NamedTuple):

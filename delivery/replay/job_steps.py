@@ -8,15 +8,12 @@ from typing import Final, LiteralString, NamedTuple
 from django.db import Error, transaction
 
 from broker_project.core.db import forget_connection, rows
-from delivery.models import ReplayState
 
 TRIES: Final = 10
 """Consecutive failures after which a job ends."""
 
 DUE: Final = "(failures = 0 OR updated_at < clock_timestamp() - make_interval(secs => 2 ^ LEAST(failures, 6)))"
 """Back-off after a failure: ten failures take minutes, however many workers try."""
-
-LATER: Final = {ReplayState.CANCELLED: ReplayState.CANCELLING, ReplayState.FAILED: ReplayState.FAILING}
 
 SLICE: Final = 1000
 """Rows read, and deliveries created, in one transaction."""
@@ -38,10 +35,10 @@ stretch AS (SELECT m.* FROM met m CROSS JOIN horizon h WHERE m.id <= COALESCE(h.
 FAILED: Final = """
 UPDATE delivery_replay
    SET failures = failures + 1, updated_at = clock_timestamp(),
-       reason = CASE WHEN state IN ('CANCELLING', 'FAILING') THEN reason ELSE 'it failed: ' || %s END
+       reason = CASE state WHEN 'CANCELLING' THEN reason ELSE 'it failed: ' || %s END
  WHERE id = %s AND finished_at IS NULL RETURNING failures
 """
-"""Keeps the reason of a job that is ending, which continues."""
+"""Keeps the reason of a job that is being cancelled, which continues."""
 
 
 def step(take: LiteralString, do: Callable[..., object]) -> int:
@@ -62,33 +59,47 @@ def step(take: LiteralString, do: Callable[..., object]) -> int:
             with contextlib.suppress(Error), transaction.atomic():  # if that fails too, nothing is recorded
                 for (failures,) in rows(FAILED, [text, replay_id]):
                     if failures >= TRIES:
-                        end(replay_id, ReplayState.FAILED, reason=f"it failed {failures} times: {text}")
+                        fail(replay_id, reason=f"it failed {failures} times: {text}")
         raise
     return int(replay_id is not None)
 
 
-END: Final = """
+FAIL: Final = """
+WITH failed AS (
+  UPDATE delivery_replay
+     SET state = 'FAILED', finished_at = clock_timestamp(), reason = %(reason)s, sliced_at = NULL, failures = 0,
+         updated_at = clock_timestamp()
+   WHERE id = %(id)s AND finished_at IS NULL AND state <> 'CANCELLING'
+  RETURNING subscription_id)
+UPDATE subscriptions_subscription s
+   SET paused_reason = 'its backfill failed: ' || %(reason)s, updated_at = clock_timestamp()
+  FROM failed WHERE s.id = failed.subscription_id AND s.paused_by = 'BACKFILL'
+"""
+"""The subscription of a backfill stays paused until somebody resumes it (contract 1.6)."""
+
+CANCEL: Final = """
 WITH ended AS (
   UPDATE delivery_replay
-     SET state = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN %(at_once)s ELSE %(later)s END,
+     SET state = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN 'CANCELLED' ELSE 'CANCELLING' END,
          finished_at = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN clock_timestamp() END,
          cursor_id = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN cursor_id
                           ELSE (SELECT last_value FROM delivery_delivery_id_seq) END,
          reason = %(reason)s, sliced_at = NULL, failures = 0, updated_at = clock_timestamp()
-   WHERE id = %(id)s AND finished_at IS NULL AND state NOT IN ('CANCELLING', 'FAILING')
+   WHERE id = %(id)s AND finished_at IS NULL AND state <> 'CANCELLING'
   RETURNING id, state, subscription_id),
 inactivated AS (
   UPDATE subscriptions_subscription s SET status = 'INACTIVE', updated_at = clock_timestamp()
-    FROM ended WHERE ended.state = %(later)s AND s.id = ended.subscription_id)
+    FROM ended WHERE ended.state = 'CANCELLING' AND s.id = ended.subscription_id)
 SELECT id FROM ended
 """
-"""The subscription stays paused until all is cancelled: if it is activated before, it gets none of it."""
+"""The subscription of a backfill is INACTIVE again, as before it, and the workers cancel its deliveries: see
+`backfill_job`. It stays paused until all is cancelled: if it is activated before, it gets none of it.
+"""
 
 ENDED: Final = """
 WITH ended AS (
   UPDATE delivery_replay
-     SET state = CASE state WHEN 'FAILING' THEN 'FAILED' WHEN 'CANCELLING' THEN 'CANCELLED'
-                            WHEN 'FILING' THEN 'DONE' END,
+     SET state = CASE state WHEN 'CANCELLING' THEN 'CANCELLED' WHEN 'FILING' THEN 'DONE' END,
          updated_at = clock_timestamp(), finished_at = clock_timestamp()
    WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
@@ -100,13 +111,9 @@ RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber
 """Returns the main line of a subscription that is resumed."""
 
 
-def end(replay_id: int, state: ReplayState, *, reason: str) -> bool:
-    """End a running job as CANCELLED or FAILED; return whether it was running.
-
-    The subscription of a backfill becomes INACTIVE, and the workers cancel its deliveries: see `backfill_job`.
-    """
-    arguments = {"id": replay_id, "at_once": str(state), "later": str(LATER[state]), "reason": reason}
-    return bool(rows(END, arguments))
+def fail(replay_id: int, *, reason: str) -> None:
+    """End a job as FAILED unless it has ended or is being cancelled; what it has created stays."""
+    rows(FAIL, {"id": replay_id, "reason": reason})
 
 
 class Count(NamedTuple):

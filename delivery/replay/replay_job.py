@@ -9,7 +9,7 @@ from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
 from delivery.replay import job_steps
 from delivery.replay.eligibility import Selection
-from delivery.replay.job_steps import DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, end, next_cursor, step
+from delivery.replay.job_steps import CANCEL, DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, next_cursor, step
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 
 IN_TIME: Final = """
@@ -179,7 +179,7 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
     May be repeated; raises `ReplayFinished` if it has ended otherwise.
     """
-    if end(replay_id, ReplayState.CANCELLED, reason=reason):
+    if rows(CANCEL, {"id": replay_id, "reason": reason}):
         return
     state = Replay.objects.values_list("state", flat=True).filter(pk=replay_id).first()
     if state not in {ReplayState.CANCELLED, ReplayState.CANCELLING}:

@@ -24,8 +24,8 @@ EACH_SUBSCRIBER = "default"
 class Status(models.TextChoices):
     """Whether messages are wanted; changed by people only, never by the broker (contract 1.6).
 
-    A backfill that they start activates its subscription once its place is reserved, and inactivates it again if it is
-    cancelled or cannot go on.
+    A backfill that they start activates its subscription once its place is reserved, and inactivates it again if they
+    cancel it.
     """
 
     ACTIVE = "ACTIVE"

@@ -58,7 +58,7 @@ class PausedBy(models.TextChoices):
     """Its retry policy; the first successful probe resumes it (contract 5.6)."""
 
     BACKFILL = "BACKFILL"
-    """A backfill; it resumes when all older messages are there (contract 5.8)."""
+    """A backfill; it resumes when all older messages are there, or by hand once the backfill has failed (5.8)."""
 
 
 class DeliveryMode(models.TextChoices):

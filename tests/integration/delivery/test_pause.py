@@ -13,7 +13,7 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.models import Announcement, Lane, LineEvent
+from delivery.models import Announcement, Lane, LineEvent, Replay, ReplayKind, ReplayState
 from delivery.pause import pause, resume
 from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.subscriptions import PausedBy
@@ -40,6 +40,11 @@ def operator(db: None) -> Client:
 
 def address(subscription: Subscription, action: str) -> str:
     return f"/api/v1/subscriptions/{subscription.pk}/{action}"
+
+
+def backfilling(subscription: Subscription) -> None:
+    paused_otherwise(subscription, PausedBy.BACKFILL)
+    Replay.objects.create(kind=ReplayKind.BACKFILL, state=ReplayState.FILING, subscription=subscription)
 
 
 def paused_otherwise(subscription: Subscription, by: PausedBy, **fields: Any) -> None:
@@ -156,7 +161,7 @@ def test_by_hand_wins_over_a_policy(wanted: Subscription) -> None:
 
 @pytest.mark.behaviour("5.8")
 def test_a_backfilled_subscription_is_not_paused_by_hand(wanted: Subscription) -> None:
-    paused_otherwise(wanted, PausedBy.BACKFILL)
+    backfilling(wanted)
     answers = [client_of().post(address(wanted, action)) for action in ("pause", "resume")]
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(409, "backfilling")] * 2
     both = [client_of().post(f"/api/v1/subscribers/shop/{action}").json() for action in ("pause", "resume")]
@@ -165,7 +170,7 @@ def test_a_backfilled_subscription_is_not_paused_by_hand(wanted: Subscription) -
 
 @pytest.mark.behaviour("5.8")
 def test_the_admin_says_why_a_backfill_is_not_resumed(wanted: Subscription, operator: Client) -> None:
-    paused_otherwise(wanted, PausedBy.BACKFILL)
+    backfilling(wanted)
     said = operator.post(f"{ADMIN}/{wanted.pk}/resume/", {"_form_submitted": "on"}, follow=True).content.decode()
     wanted.refresh_from_db()
     assert ("It is being backfilled" in said, wanted.paused_by) == (True, "BACKFILL")

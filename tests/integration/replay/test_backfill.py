@@ -208,6 +208,7 @@ def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType) -> None:
     assert broker.statuses(one) == ["CANCELLED"] * 4
 
 
+@pytest.mark.behaviour("1.6")
 def test_ids_that_run_out_end_it_before_anything_is_sent(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", -1)
@@ -215,8 +216,48 @@ def test_ids_that_run_out_end_it_before_anything_is_sent(kind: EventType, monkey
     backfill = replays.start_backfill(one)
     replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (replays.state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.INACTIVE, "")
-    assert {*broker.statuses(one)} == {"CANCELLED"}
+    assert (replays.state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.ACTIVE, "BACKFILL")
+    assert one.paused_reason == f"its backfill failed: {backfill_job.OUT_OF_IDS}"
+    assert broker.statuses(one) == ["PENDING"] * 2
+
+
+@pytest.fixture
+def failed(kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Subscription:
+    """Return a subscription whose backfill of three messages has failed after the first, and then got one."""
+    broker.publish_numbered(kind, 3)
+    one = replays.new(kind, endpoint=receiver.url("/new"))
+    with monkeypatch.context() as broken:
+        broken.setattr(backfill_job, "SLICE", 1)
+        backfill = replays.start_filing(one)
+        go_on()
+        broken.setattr(backfill_job, "MOVE", "SELECT 1 / 0, %(id)s")
+        for _ in range(job_steps.TRIES):
+            replays.some_time_later()
+            with pytest.raises(Error):
+                go_on()
+    broker.publish_bodies(kind, b"live")
+    assert replays.state_of(backfill) == ReplayState.FAILED
+    return one
+
+
+@pytest.mark.behaviour("1.6")
+def test_a_backfill_that_fails_pauses_its_subscription(failed: Subscription, receiver: Receiver) -> None:
+    shown = client_of().get(f"/api/v1/subscriptions/{failed.pk}").json()
+    assert (shown["status"], shown["paused_by"]) == ("ACTIVE", "BACKFILL")
+    assert shown["paused_reason"] == "its backfill failed: it failed 10 times: division by zero"
+    assert broker.statuses(failed) == ["PENDING"] * 2
+    assert client_of().post(f"/api/v1/subscriptions/{failed.pk}/resume").json()["paused_by"] == ""
+    broker.run_worker_until_done()
+    assert receiver.bodies("/new") == [b"0", b"live"]
+
+
+@pytest.mark.behaviour("1.6")
+def test_after_a_failed_backfill_another_one_gives_everything(failed: Subscription, receiver: Receiver) -> None:
+    for action in ("cancel-deliveries", "inactivate"):
+        assert client_of().post(f"/api/v1/subscriptions/{failed.pk}/{action}").status_code == 200
+    replays.run_backfill(replays.start_backfill(failed))
+    broker.run_worker_until_done()
+    assert receiver.bodies("/new") == [b"0", b"1", b"2", b"live"]
 
 
 def ask(client: Client, one: Subscription, **asked: Any) -> Any:
