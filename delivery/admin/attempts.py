@@ -14,9 +14,10 @@ from delivery.models import Attempt, Callback, Delivery
 
 def _callbacks_of(deliveries: Sequence[Delivery]) -> dict[int | None, Callback]:
     """Return the callbacks of the replies among the deliveries, by delivery; no query without replies."""
-    replies = {one.message_id for one in deliveries if one.subscription_id is None}
-    found = Callback.objects.filter(reply__in=replies, delivery_id__isnull=False).select_related("event_type")
-    return {callback.delivery_id: callback for callback in found}
+    replies = {one.pk: one.message_id for one in deliveries if one.subscription_id is None}
+    found = Callback.objects.filter(reply__in={*replies.values()}, delivery_id__isnull=False)
+    of_reply = {callback.reply_id: callback for callback in found.select_related("event_type")}
+    return {pk: of_reply[reply_id] for pk, reply_id in replies.items() if reply_id in of_reply}
 
 
 CALLBACK_OF_REPLY: Final = Prefetched[Delivery, Callback | None]("callback", _callbacks_of)

@@ -43,6 +43,7 @@ from delivery.admin.replayable import ReplayableAdmin, newest_deliveries
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
 from delivery.operations import release
 from delivery.publish.errors import Refusal
+from delivery.publish.publish import publish_terms
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
@@ -176,13 +177,13 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     def resubmit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the body, and send it again once that is confirmed."""
         old = get_object_or_404(Delivery, pk=object_id)
-        text = _editable_text(old) if may_see_contents(request) else None
+        text = _editable_text(old) if may_see_contents(request) and old.subscription_id else None
         form = BodyForm(request.POST or None, initial={"body": text})
         if request.method == "POST" and form.is_valid():
             body = _with_plain_line_ends(form.cleaned_data["body"])
             edit = None if text is None or body == _with_plain_line_ends(text) else Edit(body.encode())
             try:
-                new_id = resubmit(old.pk, edit=edit, max_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
+                new_id = resubmit(old.pk, publish_terms(), edit=edit, max_bytes=settings.MAX_BODY_BYTES)
             except (NotResubmittable, NoLongerKept, Refusal) as refused:
                 form.add_error(None, str(refused))
             else:

@@ -264,7 +264,7 @@ def resubmit_delivery(request: Request, id: int) -> Response:
     old = get_object_or_404(visible, pk=id)
     given = valid(EditSerializer, request)
     edit = Edit(body_in(given), given.get("content_type")) if given else None
-    new_id = resubmit(old.pk, edit=edit, max_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
+    new_id = resubmit(old.pk, publish_terms(), edit=edit, max_bytes=settings.MAX_BODY_BYTES)
     location = reverse("delivery", args=[new_id])
     created = DeliverySerializer(visible.get(pk=new_id)).data
     return Response(created, status.HTTP_201_CREATED, headers={"Location": location})

@@ -55,6 +55,27 @@ SELECT i.reply_id, l.id FROM ids i, lined_up l
 """
 """Stores the reply as a message, its delivery in a line of its own, and marks every callback of the chain."""
 
+SEND_AGAIN: Final = """
+WITH again AS (
+  UPDATE delivery_callback c
+     SET delivery_id = nextval('delivery_delivery_id_seq'),
+         expires_at = clock_timestamp() + make_interval(days => %(days)s::int)
+   WHERE c.reply_id = %(reply)s AND c.delivery_id = %(delivery)s
+  RETURNING c.id, c.delivery_id),
+lined_up AS (
+  INSERT INTO delivery_line (lane, callback_id) SELECT 'callback', id FROM again
+  ON CONFLICT (callback_id) DO UPDATE SET lane = excluded.lane
+  RETURNING id),
+held AS (
+  INSERT INTO delivery_hold (delivery_id, line_id) SELECT a.delivery_id, l.id FROM again a, lined_up l),
+waiting AS (
+  INSERT INTO delivery_open (id, message_id, line_id, status, size, resubmit_of)
+  SELECT a.delivery_id, m.id, l.id, 'PENDING', m.size, %(delivery)s
+    FROM again a, lined_up l, delivery_message m WHERE m.id = %(reply)s)
+SELECT a.delivery_id, l.id FROM again a, lined_up l
+"""
+"""Its line may still be there, or be claimed: it is not deleted before this has ended, nor afterwards."""
+
 JOIN_REPLY: Final = """
 UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %s, replied_at = clock_timestamp() WHERE id = ANY(%s)
 """
@@ -121,6 +142,17 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
         ((reply_id, line_id),) = rows(STORE, columns)
         notify.wake_after_commit([(notify.CALLBACKS, line_id)])
     return Replied(reply_id, is_new=True)
+
+
+def send_again(delivery_id: int, reply_id: int, *, days: int) -> list[int]:
+    """Queue a reply whose delivery has ended as a new delivery, in the open transaction; return the id of that.
+
+    Empty if that was not the last delivery of the reply, or its callback is no longer kept. `days` is how long
+    delivering it is tried.
+    """
+    found = rows(SEND_AGAIN, {"reply": reply_id, "delivery": delivery_id, "days": days})
+    notify.wake_after_commit((notify.CALLBACKS, line_id) for _, line_id in found)
+    return [new_id for new_id, _ in found]
 
 
 def _earlier(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int | None, list[int]]:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from django.db import transaction
+
 from broker_project.core.db import rows
 from delivery.filing import FILE_GONE, end_deliveries, gone_columns
 
@@ -78,16 +80,21 @@ DELETE FROM delivery_hold h USING gone WHERE h.delivery_id = ANY (ARRAY[gone.id]
 """
 """A reply in flight is left to its answer, or to recovery."""
 
-LET_GO: Final = f"""
+ENDED_LINES: Final = f"""
+SELECT l.id FROM delivery_line l
+ WHERE l.id > %s AND l.lane = 'callback' AND l.lease_until IS NULL
+   AND NOT EXISTS (SELECT FROM delivery_hold h WHERE h.line_id = l.id)
+ ORDER BY l.id LIMIT {SLICE} FOR UPDATE SKIP LOCKED
+"""
+LET_GO: Final = """
 WITH ended AS MATERIALIZED (
-  SELECT l.id FROM delivery_line l
-   WHERE l.id > %s AND l.lane = 'callback' AND l.lease_until IS NULL
-     AND NOT EXISTS (SELECT FROM delivery_hold h WHERE h.line_id = l.id)
-   ORDER BY l.id LIMIT {SLICE} FOR UPDATE SKIP LOCKED),
+  SELECT l.id FROM unnest(%s::bigint[]) AS l (id)
+   WHERE NOT EXISTS (SELECT FROM delivery_hold h WHERE h.line_id = l.id)),
 forgotten AS (DELETE FROM delivery_pageread p USING ended WHERE p.line_id = ANY (ARRAY[ended.id])),
 untold AS (DELETE FROM delivery_lineevent e USING ended WHERE e.line_id = ended.id)
 DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id
 """
+"""A second look, with the lines locked: one whose reply was resubmitted before that has a hold again."""
 
 FORGET: Final = f"""
 DELETE FROM delivery_callback WHERE id IN (
@@ -108,9 +115,12 @@ def expire_replies() -> int:
 def remove_ended_lines() -> int:
     """Delete the lines of replies that have ended; return their number."""
     removed, last = 0, 0
-    while ended := [line_id for (line_id,) in rows(LET_GO, [last])]:
-        removed, last = removed + len(ended), max(ended)
-    return removed
+    while True:
+        with transaction.atomic():
+            ended = [line_id for (line_id,) in rows(ENDED_LINES, [last])]
+            if not ended:
+                return removed
+            removed, last = removed + len(rows(LET_GO, [ended])), max(ended)
 
 
 def forget_callbacks(*, keep_days: int) -> int:

@@ -75,7 +75,7 @@ class Callback(models.Model):
     """What makes two replies the same."""
     replied_at = models.DateTimeField(null=True)
     delivery_id = models.BigIntegerField(null=True)
-    """The reply on its way to `url`; None before the reply, and if it is passed on inside the broker."""
+    """The last delivery of the reply to `url`; None before the reply, and if it is passed on inside the broker."""
 
     class Meta:
         indexes = [

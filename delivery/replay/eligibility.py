@@ -48,6 +48,8 @@ class Sent:
     """Kind of its subscription's event type; None if that has been deleted."""
     is_reply: bool = False
     """Whether it is the reply to a callback, which has no subscription."""
+    is_last: bool = True
+    """Whether it is the last delivery of a reply whose callback is kept."""
     is_active: bool = True
     """Whether its subscription and subscriber are ACTIVE."""
     is_group_open: bool = False
@@ -59,12 +61,20 @@ class Sent:
 def resubmit_refusal(sent: Sent) -> str | None:
     """Return why a delivery cannot be resubmitted and what to do instead, None if it can."""
     if sent.is_reply:
-        return "It is the reply to a callback, which its publisher's address was to get once."
+        return _reply_refusal(sent)
     if sent.kind is None:
         return "Its subscription has been deleted."
     if sent.kind not in ASYNCHRONOUS:
         return "It was a synchronous request, whose publisher has had the answer. Publish it again."
     return _status_refusal(sent)
+
+
+def _reply_refusal(sent: Sent) -> str | None:
+    if sent.status in UNFINISHED:
+        return f"It is {sent.status}, and will be sent."
+    if sent.status not in RESUBMITTABLE:
+        return "Its publisher's address has taken this reply to a callback, which it gets once."
+    return None if sent.is_last else "It was resubmitted already, or its callback is no longer kept."
 
 
 def _status_refusal(sent: Sent) -> str | None:

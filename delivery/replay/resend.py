@@ -86,7 +86,8 @@ class SentDelivery(NamedTuple):
 
     id: int
     message_id: int
-    subscription_id: int
+    subscription_id: int | None
+    """None: it is the reply to a callback, which only `resubmit` sends again."""
     group_id: int | None
     """Its QUEUE group, or the group of which a reply is still expected."""
     ordering_key: str | None = None

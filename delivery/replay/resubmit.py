@@ -6,6 +6,7 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.callbacks.reply import send_again
 from delivery.models import Delivery, Message, MessageOutcome, Replay, ReplayKind
 from delivery.publish.check import STORED, Submission, allowed, check, publishable
 from delivery.publish.cloud_events import with_id_suffix
@@ -26,6 +27,7 @@ ASTRAY: Final = frozenset({MessageOutcome.UNROUTED, MessageOutcome.DISCARDED, Me
 FACTS: Final = f"""
 SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.ordering_key, d.status,
        CASE WHEN s.id IS NOT NULL THEN COALESCE(e.kind, 'TOPIC') END, d.subscription_id IS NULL,
+       EXISTS (SELECT FROM delivery_callback c WHERE c.reply_id = d.message_id AND c.delivery_id = d.id),
        s.status = 'ACTIVE' AND u.status = 'ACTIVE', family.is_open, family.is_taken
   FROM delivery_delivery d
   LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
@@ -53,10 +55,10 @@ class Edit:
     """None for the message's own."""
 
 
-def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: int) -> int:
+def resubmit(delivery_id: int, terms: PublishTerms, *, edit: Edit | None, max_bytes: int) -> int:
     """Create a new delivery behind those that wait, and return its id; the old one does not change.
 
-    An edited body is validated like a publish and stored as a message. `senders` is the number of QUEUE senders.
+    An edited body is validated like a publish and stored as a message. A reply to a callback is sent as it was posted.
 
     Raises:
         NotResubmittable: it does not exist or cannot be resubmitted.
@@ -65,24 +67,34 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
     """
     with transaction.atomic():
         rows(LOCK)
-        found = rows(FACTS, [delivery_id])
-        if not found:
-            raise NotResubmittable("There is no such delivery any more.")
-        ((*facts, status, kind, is_reply, is_active, is_group_open, is_taken),) = found
-        sent = Sent(DeliveryStatus(status), kind, is_reply, bool(is_active), is_group_open, is_taken)
-        if refused := resubmit_refusal(sent):
-            raise NotResubmittable(refused)
-        old = SentDelivery(*facts)
+        old = _resubmittable(delivery_id, edit)
         if not rows("SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE", [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
-        if edit:
+        if old.subscription_id is None:
+            made = send_again(old.id, old.message_id, days=terms.callbacks.days)
+        elif edit:
             message_id, message = _copied(old.message_id, edit, max_bytes)
             path = Subscription.objects.values_list("subscriber__ordering_key", flat=True).get(pk=old.subscription_id)
             old = old._replace(message_id=message_id, ordering_key=ordering_key_of(path, message.document))
-        made = create_deliveries([old], senders=senders)
-        if not made:  # its subscription was inactivated or deleted just now
-            raise NotResubmittable("Its subscription is not ACTIVE any more.")
+            made = create_deliveries([old], senders=terms.senders)
+        else:
+            made = create_deliveries([old], senders=terms.senders)
+        if not made:  # its subscription was inactivated or deleted just now, or its callback deleted
+            raise NotResubmittable("Its subscription is not ACTIVE any more, or its callback is no longer kept.")
         return made[0]
+
+
+def _resubmittable(delivery_id: int, edit: Edit | None) -> SentDelivery:
+    found = rows(FACTS, [delivery_id])
+    if not found:
+        raise NotResubmittable("There is no such delivery any more.")
+    ((*facts, status, kind, is_reply, is_last, is_active, is_group_open, is_taken),) = found
+    sent = Sent(DeliveryStatus(status), kind, is_reply, is_last, bool(is_active), is_group_open, is_taken)
+    if refused := resubmit_refusal(sent):
+        raise NotResubmittable(refused)
+    if is_reply and edit:
+        raise NotResubmittable("A reply to a callback is sent as its endpoint posted it: leave the body out.")
+    return SentDelivery(*facts)
 
 
 def _copied(message_id: int, edit: Edit, max_bytes: int) -> tuple[int, NewMessage]:

@@ -28,7 +28,7 @@ class CallbackState(TextChoices):
     """The original URL has taken the reply."""
 
     REFUSED = "REFUSED"
-    """The original URL answered 3xx or 4xx; the reply is not sent again."""
+    """The original URL answered 3xx or 4xx; the reply is not sent again unless someone resubmits it."""
 
     EXPIRED = "EXPIRED"
     """There was no reply in time, or the reply was not taken in time."""
@@ -47,7 +47,7 @@ OF_DELIVERY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CallbackStatus:
-    """A callback, its state, and the delivery of its reply."""
+    """A callback, its state, and the last delivery of its reply."""
 
     callback: Callback
     state: CallbackState
@@ -85,7 +85,7 @@ def _ended_as(state: CallbackState) -> Q:
         return Q(Exists(Delivery.objects.filter(pk=OuterRef("delivery_id"), status__in=statuses)))
     # Few end otherwise: those are found along the index of what was not delivered, and their callbacks by the reply.
     ended = Delivery.objects.final().filter(subscription=None, status__in=statuses)
-    return Q(reply__in=ended.values("message"), delivery_id__isnull=False)
+    return Q(reply__in=ended.values("message"), delivery_id__in=ended.values("pk"))
 
 
 def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> CallbackState:

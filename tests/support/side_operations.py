@@ -15,6 +15,7 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Lane, Line, Pace
 from delivery.outcomes import Answered, Decision, Unreachable
 from delivery.pause import pause, resume
+from delivery.publish.publish import publish_terms
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import resubmit
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, History, judge, policy_of
@@ -23,7 +24,7 @@ from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
-from tests.support.broker import QUEUE_SENDERS, activate, lines_with_due_work, probe
+from tests.support.broker import activate, lines_with_due_work, probe
 from tests.support.database import another_connection
 from tests.support.stateful_deliveries import StatefulDeliveries, answers, subscription_numbers, worker_numbers
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
@@ -115,7 +116,7 @@ class SideOperations(StatefulDeliveries):
         one = Subscription.objects.select_related("subscriber").get(pk=self.subscriptions[at].pk)
         dead = Delivery.objects.final().filter(subscription=one, status__in=RESUBMITTABLE).order_by("-pk").first()
         if dead and one.status == one.subscriber.status == Status.ACTIVE:
-            new_id = resubmit(dead.pk, edit=None, max_bytes=1_000, senders=QUEUE_SENDERS)
+            new_id = resubmit(dead.pk, publish_terms(), edit=None, max_bytes=1_000)
             self.published[new_id] = Delivery.objects.open().get(pk=new_id)
 
     @rule(at=subscription_numbers, concurrency=st.integers(1, 3))

@@ -1,6 +1,7 @@
 """A reply on its way to the original URL, and how callbacks end (contract 6.8)."""
 
 from datetime import timedelta
+from typing import Any
 
 import orjson
 import pytest
@@ -26,6 +27,8 @@ from tests.support.api import (
     JOB_EVENT,
     RESULT_BODY,
     callback_address,
+    client_of,
+    client_of_admin,
     create_callback,
     job_type,
     post_reply,
@@ -102,6 +105,102 @@ def test_answers_that_end_a_reply(
     assert (ended.status, broker.attempts_of(ended.pk)) == (becomes, [(1, status)])
     state = client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"]
     assert state == (CallbackState.DELIVERED if becomes == "DELIVERED" else CallbackState.REFUSED)
+
+
+def resubmit(delivery: Delivery, **edit: str) -> tuple[int, Any]:
+    """Resubmit a reply over the API; return the status and the answer."""
+    answered = client_of().post(f"/api/v1/deliveries/{delivery.pk}/resubmit", edit)
+    return answered.status_code, answered.json()
+
+
+def state_of(callback: Callback) -> str:
+    (shown,) = client_of().get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"]
+    return str(shown["state"])
+
+
+@pytest.mark.behaviour("6.8", "5.8")
+@pytest.mark.parametrize(("status", "reason"), [(401, "REJECTED"), (302, "3xxNOTSUPPORTED")])
+def test_a_refused_reply_is_a_dead_letter_that_can_be_resubmitted(
+    pending: Callback, receiver: Receiver, worker: Worker, status: int, reason: str
+) -> None:
+    receiver.on(THERE, answer(status), answer(status), answer(200))
+    reply_id = post_reply(pending, X_Trace="7").json()["id"]
+    dead = [wait_until_ended(pending)]
+    for _ in range(2):
+        (listed, *_) = client_of().get(f"/api/v1/dead-letters?reason={reason}").json()["items"]
+        assert (listed["id"], state_of(pending)) == (dead[-1].pk, "REFUSED")
+        code, made = resubmit(dead[-1])
+        assert (code, made["resubmit_of"], made["message_id"]) == (201, dead[-1].pk, reply_id)
+        dead.append(wait_until_ended(pending))
+    assert [one.status for one in dead] == [reason, reason, "DELIVERED"]
+    assert state_of(pending) == "DELIVERED"
+    refused = client_of().get("/api/v1/callbacks?state=REFUSED").json()["items"]
+    assert refused == [], "its first deliveries were refused, its last was not"
+    sent = receiver.of(THERE)
+    assert [(one.body, one.headers["x-trace"]) for one in sent] == [(RESULT_BODY, "7")] * 3
+    assert [one.delivery_id for one in sent] == [one.pk for one in dead]
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_reply_is_not_sent_again_once_it_was_taken_or_resubmitted(pending: Callback, receiver: Receiver) -> None:
+    receiver.on(THERE, answer(404), answer(200))
+    post_reply(pending)
+    broker.run_worker_until_done()
+    dead = reply_of(pending)
+    code, refused = resubmit(dead, body="{}")
+    assert (code, "leave the body out" in refused["detail"]) == (409, True)
+    assert resubmit(dead)[0] == 201
+    for resubmitted, word in ((dead, "resubmitted already"), (reply_of(pending), "It is PENDING")):
+        code, refused = resubmit(resubmitted)
+        assert (code, word in refused["detail"]) == (409, True)
+    broker.run_worker_until_done()
+    code, refused = resubmit(reply_of(pending))
+    assert (code, "gets once" in refused["detail"]) == (409, True)
+    assert len(receiver.of(THERE)) == 2
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_resubmitted_reply_has_fourteen_days_again(pending: Callback, receiver: Receiver) -> None:
+    receiver.on(THERE, answer(404))
+    post_reply(pending)
+    broker.run_worker_until_done()
+    grow_older(KEPT_DAYS)
+    assert resubmit(reply_of(pending))[0] == 201
+    grow_older(KEPT_DAYS - 1)
+    assert (expire_replies(), resubmit(reply_of(pending))[0]) == (0, 409)
+    grow_older(1)
+    assert (expire_replies(), resubmit(reply_of(pending))[0]) == (1, 201)
+
+
+@pytest.mark.behaviour("6.8")
+def test_the_line_of_a_resubmitted_reply_is_not_deleted(
+    pending: Callback, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.on(THERE, answer(404), answer(200))
+    post_reply(pending)
+    broker.run_worker_until_done()
+    with monkeypatch.context() as before_the_resubmission:
+        before_the_resubmission.setattr(expiry, "ENDED_LINES", f"SELECT {line_of(pending).pk} WHERE %s = 0")
+        assert resubmit(reply_of(pending))[0] == 201
+        assert remove_ended_lines() == 0
+    broker.run_worker_until_done()
+    assert (reply_of(pending).status, remove_ended_lines()) == (DeliveryStatus.DELIVERED, 1)
+
+
+def test_a_reply_whose_line_is_gone_is_resubmitted_in_the_admin(pending: Callback, receiver: Receiver) -> None:
+    receiver.on(THERE, answer(404), answer(200))
+    post_reply(pending)
+    broker.run_worker_until_done()
+    dead, admin = reply_of(pending), client_of_admin()
+    assert remove_ended_lines() == 1
+    page = f"/admin/delivery/delivery/{dead.pk}/resubmit/"
+    assert "the reply to a callback" in admin.get(page).content.decode()
+    admin.post(page, {"body": ""})
+    broker.run_worker_until_done()
+    assert reply_of(pending).status == DeliveryStatus.DELIVERED
+    shown = admin.get(f"/admin/delivery/delivery/{dead.pk}/change/").content.decode()
+    assert f"callback {pending.pk}" in admin.get("/admin/delivery/deadletter/").content.decode()
+    assert str(reply_of(pending).pk) in shown
 
 
 @pytest.mark.behaviour("6.8")

@@ -15,6 +15,7 @@ from delivery.maintenance import periodic
 from delivery.maintenance.periodic import maintain
 from delivery.models import Callback, Delivery, Message, Replay, ReplayState, VolatileCount
 from delivery.operations import cancel_deliveries_of
+from delivery.publish.publish import publish_terms
 from delivery.replay import replay_job
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_on
@@ -206,7 +207,7 @@ def test_finished_replays_are_deleted_with_the_deliveries_of_their_time(shop: Su
 
 
 def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
-    made = resubmit(delivery.pk, edit=Edit(body) if body else None, max_bytes=1_000, senders=broker.QUEUE_SENDERS)
+    made = resubmit(delivery.pk, publish_terms(), edit=Edit(body) if body else None, max_bytes=1_000)
     return Delivery.objects.get(pk=made)
 
 

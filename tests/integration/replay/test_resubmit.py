@@ -13,6 +13,7 @@ from broker_project.stack.load.receiver import Receiver
 from delivery.maintenance.partitions import leaf_of, today
 from delivery.models import Delivery, Lane, Message, QueueGroup
 from delivery.publish.errors import PayloadTooLarge
+from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import broker, factories
@@ -118,7 +119,7 @@ def test_an_edited_body_is_judged_like_a_publish(
 def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     for body in (b'"1234567"', b'"12345678"'):
         with contextlib.suppress(PayloadTooLarge):
-            resubmit(rejected.pk, edit=Edit(body), max_bytes=9, senders=broker.QUEUE_SENDERS)
+            resubmit(rejected.pk, publish_terms(), edit=Edit(body), max_bytes=9)
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [BODY, b'"1234567"']
 
 
@@ -157,7 +158,7 @@ def test_the_day_of_its_message_is_locked(rejected: Delivery, elsewhere: "psycop
     elsewhere.execute("SET lock_timeout = '50ms'")
     elsewhere.commit()
     with transaction.atomic():
-        resubmit(rejected.pk, edit=None, max_bytes=MOST, senders=broker.QUEUE_SENDERS)
+        resubmit(rejected.pk, publish_terms(), edit=None, max_bytes=MOST)
         # What drops a whole day, and what deletes the row alone.
         for statement in (
             b"LOCK TABLE ONLY %s IN EXCLUSIVE MODE" % leaf_of("delivery_message", today()).encode(),
@@ -171,7 +172,7 @@ def test_the_day_of_its_message_is_locked(rejected: Delivery, elsewhere: "psycop
 def test_a_failed_resubmission_leaves_no_copy(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
-        resubmit(rejected.pk, edit=Edit(b"2"), max_bytes=MOST, senders=broker.QUEUE_SENDERS)
+        resubmit(rejected.pk, publish_terms(), edit=Edit(b"2"), max_bytes=MOST)
     assert not Message.objects.exists()
 
 

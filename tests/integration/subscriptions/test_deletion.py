@@ -12,6 +12,7 @@ from django.db import transaction
 from django.test import Client
 
 from delivery.models import Delivery
+from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, resubmit
 from subscriptions import edit
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -58,7 +59,7 @@ def refused_for_deliveries(answer: Any) -> bool:
 
 
 def resubmitted(delivery_id: int) -> int:
-    return resubmit(delivery_id, edit=None, max_bytes=100, senders=5)
+    return resubmit(delivery_id, publish_terms(), edit=None, max_bytes=100)
 
 
 @pytest.mark.parametrize("headers", PUBLISHES)

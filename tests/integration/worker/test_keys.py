@@ -16,6 +16,7 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.partitions import today
 from delivery.models import Delivery, Hold, LineEvent, Pace
 from delivery.operations import cancel_deliveries_of
+from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
@@ -258,5 +259,5 @@ def test_all_deliveries_of_a_message_carry_its_key(wanted: Subscription) -> None
     refused.update(status="IN_FLIGHT")
     refused.update(status="REJECTED", closed_on=today(), finished_at=Now())
     for edit in (None, EDITED):
-        resubmit(refused.get().pk, edit=edit, senders=5, max_bytes=99)
+        resubmit(refused.get().pk, publish_terms(), edit=edit, max_bytes=99)
     assert [*Delivery.objects.oldest_first().values_list("ordering_key", flat=True)] == ["a"] * 5 + ["b"]

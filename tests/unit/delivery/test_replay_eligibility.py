@@ -36,7 +36,6 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
     ("facts", "word"),
     [
         ({"kind": None}, "deleted"),
-        ({"kind": None, "is_reply": True}, "reply to a callback"),
         ({"kind": "SYNC"}, "synchronous"),
         ({"is_active": False}, "INACTIVE"),
         ({"kind": "QUEUE", "is_group_open": True}, "Others of its group"),
@@ -46,4 +45,23 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
 )
 def test_the_destination_decides_too(facts: dict[str, Any], word: str) -> None:
     refused = resubmit_refusal(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
+    assert word in refused if refused else not word
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.parametrize(
+    ("status", "is_last", "word"),
+    [
+        (S.REJECTED, True, ""),
+        (S.NOT_SUPPORTED, True, ""),
+        (S.EXPIRED, True, ""),
+        (S.REJECTED, False, "resubmitted already"),
+        (S.PENDING, True, "It is PENDING, and will be sent."),
+        (S.DELIVERED, True, "gets once"),
+    ],
+)
+def test_the_reply_to_a_callback_can_be_resubmitted_until_it_is_taken(
+    status: DeliveryStatus, is_last: bool, word: str
+) -> None:
+    refused = resubmit_refusal(Sent(status, None, is_reply=True, is_last=is_last))
     assert word in refused if refused else not word
