@@ -284,8 +284,8 @@ def as_prepared(statement: LiteralString, arguments: Arguments) -> tuple[bytes, 
     return text, [arguments[name] for name in names] if isinstance(arguments, Mapping) else arguments
 
 
-def array(values: Iterable[int | bool | None]) -> str:
-    """Return numbers or truths as PostgreSQL writes an array: a tenth of what psycopg takes for a list."""
+def array(values: Iterable[int | bool | str | None]) -> str:
+    """Return numbers, truths or quoted texts as PostgreSQL writes an array: a tenth of what psycopg takes."""
     return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
 
 

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.models import Q, QuerySet
 
-from broker_project.core.db import rows
+from broker_project.core.db import array, rows
 from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_of
 from subscriptions.credentials.tokens import BEGINNING, SHOWN_CHARACTERS, TOKEN_BYTES, could_be_token, digest_of
 from subscriptions.edit import Versions, change, locked
@@ -43,8 +43,8 @@ SELECT k.digest, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requ
        s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
        (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
   FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
- WHERE k.digest = ANY(%(digests)s) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %(now)s)
-   AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
+ WHERE k.digest = ANY(%(digests)s::bytea[]) AND k.revoked_at IS NULL
+   AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
 """
 """Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself.
 
@@ -77,7 +77,8 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
 def keys_for(tokens: Iterable[str], *, now: dt.datetime) -> dict[str, ApiKey]:
     """Return the usable keys with these tokens, by token; note their use once a minute."""
     by_digest = {digest_of(token): token for token in tokens if could_be_token(token)}
-    found = rows(USABLE, {"digests": [*by_digest], "now": now}) if by_digest else []
+    digests = array(f'"\\\\x{digest.hex()}"' for digest in by_digest)
+    found = rows(USABLE, {"digests": digests, "now": now}) if by_digest else []
     return {by_digest[bytes(digest)]: _used(columns, now) for digest, *columns in found}
 
 
