@@ -6,10 +6,10 @@ import socket
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-_START: Final = b'{"stream":"%02d","number":"%08d","sent":"%016d",'
-STREAM: Final = slice(11, 13)
-NUMBER: Final = slice(25, 33)
-SENT: Final = slice(43, 59)
+_START: Final = b'{"stream":"%03d","number":"%08d","sent":"%016d",'
+STREAM: Final = slice(11, 14)
+NUMBER: Final = slice(26, 34)
+SENT: Final = slice(44, 60)
 """Nanoseconds on the monotonic clock, which all processes of a machine share."""
 
 HEAD_END: Final = b"\r\n\r\n"

@@ -76,10 +76,10 @@ class Flow:
                 more = self.pace.per_call * self.pace.fan_out
                 goes = self._published + more - self.delivered.value <= self.pace.window
                 self._published += more * goes
+                if not goes:
+                    time.sleep(LOOK_SECONDS)  # with the lock: one stream looks, and the others wait for it
             if goes:
                 yield time.monotonic()
-            else:
-                time.sleep(LOOK_SECONDS)
 
 
 class Stream(threading.Thread):

@@ -6,11 +6,11 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.connection import text_of
-from benchmarks.figures import Outcome, at_most, merged
-from benchmarks.measure import Load, measured
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, ratio
+from benchmarks.measure import DELIVERED, Load, measured
 from benchmarks.publisher import Pace
 
-CONNECTIONS: Final = (16, 64)
+CONNECTIONS: Final = (16, 64, 256)
 PER_SECOND: Final = (200.0, 50.0)
 SUBSCRIBERS: Final = 20
 IN_FLIGHT: Final = 256
@@ -34,9 +34,15 @@ def _throughput(bench: Bench, subscribers: int, paces: Mapping[str, Pace]) -> Ou
 
 
 def run_single(bench: Bench, *, subscribers: int = SUBSCRIBERS, added: bytes = b"") -> Outcome:
-    """Publish single events to 20 subscribers as fast as they go over 16 connections, and over 64."""
-    paces = {f"_{count}": replace(AT_ONCE, connections=count, added=added) for count in CONNECTIONS}
-    return _throughput(bench, subscribers, paces)
+    """Publish single events to 20 subscribers as fast as they go over 16 connections, over 64, and over 256."""
+    paces = {
+        f"_{count}": replace(AT_ONCE, window=max(IN_FLIGHT, 4 * count), connections=count, added=added)
+        for count in CONNECTIONS
+    }
+    outcome = _throughput(bench, subscribers, paces)
+    *fewer, most = (outcome.value(DELIVERED + end) for end in paces)
+    share = Figure("delivered_256 : the best of fewer", ratio(most, max(fewer)), "times", target=at_least(0.9))
+    return replace(outcome, figures=[*outcome.figures, share])
 
 
 def run_keyed(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
