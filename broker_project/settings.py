@@ -179,14 +179,14 @@ CELERY_BEAT_SCHEDULER = "broker_project.beat:Schedule"
 CELERY_BEAT_SCHEDULE = {
     "sweep lines": {
         "task": "delivery.sweep",
-        "schedule": 5.0,
-        "options": {"expire_seconds": 5},
+        "schedule": 30.0,
+        "options": {"expire_seconds": 30},
         "description": "Wakes lines that have due work and no worker. Workers do this too.",
     },
     "run periodic jobs": {
         "task": "delivery.run_periodic_jobs",
-        "schedule": 5.0,
-        "options": {"expire_seconds": 5},
+        "schedule": 30.0,
+        "options": {"expire_seconds": 30},
         "description": "Runs due delays, expiry, announcements, replays, backfills and probes. Workers do this too.",
     },
     "maintain tables": {

@@ -120,6 +120,8 @@ def announce() -> int:
         if not is_alone:
             return 0
         events = [AnnouncedEvent._make(row) for row in rows(TAKE)]
+        if not events:
+            return 0
         active = Subscription.objects.filter(status=Status.ACTIVE, subscriber__status=Status.ACTIVE)
         wanted = {
             one.name: one.pk

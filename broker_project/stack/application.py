@@ -35,6 +35,8 @@ WORKER_NICENESS = "8"
 later settles more deliveries at once."""
 WORKER_STOP_SECONDS = 70.0
 """It waits for its requests in flight, which may take a minute."""
+HEARTBEAT_SECONDS = "10"
+"""Between two messages to Flower that a worker is alive: every one wakes worker, Redis and Flower."""
 FLOWER_TASKS = 1_000
 """Tasks that Flower keeps in memory: some minutes of a busy broker."""
 FLOWER_CONFIG = Path(__file__).parents[1] / "read_only_flower.py"
@@ -103,7 +105,8 @@ class Application:
 
     def _worker(self, name: str, *queues: str) -> Service:
         identity = f"{name}.{self.installation}"
-        options = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO", "-n", identity)
+        quiet = ("--without-mingle", "--without-gossip", "--heartbeat-interval", HEARTBEAT_SECONDS)
+        options = (*quiet, "--loglevel", "INFO", "-n", identity)
         return Service(
             name=name,
             command=("nice", "-n", WORKER_NICENESS, *celery("worker", *queues, *options)),
@@ -123,10 +126,11 @@ class Application:
     def flower(self) -> Service:
         """Return the read-only view of queues and tasks, behind a login."""
         address = (f"--address={LOOPBACK}", f"--port={self.flower_port}")
-        options = ("--read_only=True", f"--max_tasks={FLOWER_TASKS}", f"--conf={FLOWER_CONFIG}")
+        # Workers send events from the start, so Flower need not tell them to, again and again.
+        events = ("--enable_events=False", f"--max_tasks={FLOWER_TASKS}")
         return Service(
             name="flower",
-            command=celery("flower", *address, *options),
+            command=celery("flower", *address, "--read_only=True", *events, f"--conf={FLOWER_CONFIG}"),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),
             stop_signal=signal.SIGINT,

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ROOT = "/admin/django_celery_beat"
 OURS = {
-    "sweep lines": "every 5 seconds",
-    "run periodic jobs": "every 5 seconds",
+    "sweep lines": "every 30 seconds",
+    "run periodic jobs": "every 30 seconds",
     "maintain tables": "every 3600 seconds",
     "forget idempotency keys": "every 600 seconds",
     "forget logins": "every 600 seconds",
