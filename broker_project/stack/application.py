@@ -18,15 +18,6 @@ from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.supervisor import Service
 
 PROJECT = "broker_project"
-WEB_THREADS = "128"
-"""Most of them wait for a mailbox poll or for the answer of a SYNC call."""
-
-WEB_CONNECTIONS = "2048"
-"""Open connections, including idle ones. More wait in the listening socket."""
-HEAD_MILLISECONDS = "30000"
-"""A connection that has not sent a complete request head for this time is closed."""
-HEAD_BUFFER_BYTES = "65536"
-"""How much of a head the server reads at a time. If a head is several times as long, it answers 431."""
 
 ANALYTICS = "analytics"
 """The queue of tasks that take minutes, and its worker, which runs them one after the other."""
@@ -86,16 +77,11 @@ class Application:
         return (self.web(), *workers, spark, self.beat(), self.flower())
 
     def web(self) -> Service:
-        """Return the web server: one granian process, whose threads share the connection pool."""
-        address = ("--host", LOOPBACK, "--port", str(self.web_port))
-        limits = ("--backpressure", WEB_CONNECTIONS, "--http1-header-read-timeout", HEAD_MILLISECONDS)
-        buffer = ("--http1-buffer-size", HEAD_BUFFER_BYTES, "--http", "1", "--no-ws")
-        process = ("--workers", "1", "--respawn-failed-workers", "--workers-kill-timeout", "15")
-        application = f"{PROJECT}.server.rsgi:application"
+        """Return the web server, which starts its processes itself."""
         return Service(
             name="web",
-            command=python("granian", "--interface", "rsgi", *address, *limits, *buffer, *process, application),
-            environment={**self.environment, "BROKER_WEB_THREADS": WEB_THREADS},
+            command=python(f"{PROJECT}.server", "--host", LOOPBACK, "--port", str(self.web_port)),
+            environment=self.environment,
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.web_port}/livez"),
         )
 

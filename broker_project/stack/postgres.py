@@ -152,7 +152,7 @@ NO_SECRETS_IN_LOGS = {
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
-    "max_connections": "200",
+    "max_connections": str(100 + 50 * (os.cpu_count() or 1)),
     "max_locks_per_transaction": "256",
     "shared_buffers": "256MB",
     "work_mem": "8MB",

@@ -1,14 +1,22 @@
 """Web processes behind proxies, several at a time, and with rate limits."""
 
+import http.client
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 import requests
 
+from broker_project.stack.application import answers
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.test_command import PRODUCTION_SETTINGS
 from tests.support.brokers import Brokers
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, WebProcess, another_web_process
@@ -173,3 +181,83 @@ def test_wrong_keys_are_counted_by_the_address_that_the_proxy_reports(limited_we
     made_up = [guess(f"192.0.2.{n}") for n in range(25)]
     assert made_up[:20] == [401] * 20
     assert made_up[-1] == 429
+
+
+PROCESSES = 2
+CONNECTIONS = 50
+PUBLISHERS = 4
+EVENTS = 100
+"""Of each publisher."""
+
+
+@pytest.fixture
+def pair(broker: Broker) -> Iterator[WebProcess]:
+    """A web server with two processes."""
+    with another_web_process(broker, BROKER_WEB_PROCESSES=str(PROCESSES)) as running:
+        wait_until(lambda: len(running.children()) == PROCESSES)
+        yield running
+
+
+def sockets(pid: int) -> int:
+    """Return how many sockets a process has open."""
+    return sum(link.readlink().name.startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def answering(server: WebProcess) -> set[int]:
+    """Return the ids of the processes that answer on new connections: the kernel chooses one for each."""
+    before = {pid: sockets(pid) for pid in server.children()}
+    with ExitStack() as until_the_end:
+        for _ in range(CONNECTIONS):
+            connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=TIMEOUT_SECONDS)
+            until_the_end.enter_context(closing(connection)).request("GET", "/livez")
+            assert connection.getresponse().status == 200
+        return {pid for pid in before if sockets(pid) > before[pid] + CONNECTIONS / 5}
+
+
+def test_every_process_of_a_server_answers(pair: WebProcess) -> None:
+    assert len(answering(pair)) == PROCESSES
+
+
+@pytest.mark.behaviour("11.3")
+def test_a_killed_process_of_a_server_loses_nothing_acknowledged_and_is_replaced(
+    broker: Broker, pair: WebProcess
+) -> None:
+    event_type = broker.event_type("Killed.Process")
+    acknowledged: list[int] = []
+
+    def publish() -> None:
+        for _ in range(EVENTS):
+            with suppress(requests.ConnectionError):
+                answer = broker.publish(event_type, web=pair.address)
+                answer.raise_for_status()
+                acknowledged.append(answer.json()["id"])
+
+    killed, kept = pair.children()
+    with ThreadPoolExecutor(PUBLISHERS) as publishers:
+        publishing = [publishers.submit(publish) for _ in range(PUBLISHERS)]
+        wait_until(lambda: len(acknowledged) >= EVENTS)
+        os.kill(killed, signal.SIGKILL)
+    for one in publishing:
+        one.result()
+    assert len(acknowledged) > EVENTS, "the other process went on"
+    stored = broker.ask("SELECT count(*) FROM delivery_message WHERE id = ANY(%(ids)s)", ids=acknowledged)
+    assert stored == [(len(acknowledged),)]
+    wait_until(lambda: len(pair.children()) == PROCESSES and killed not in pair.children())
+    wait_until(lambda: len(answering(pair)) == PROCESSES)
+    assert kept in pair.children()
+
+
+@pytest.mark.behaviour("11.3")
+def test_a_stopping_server_of_two_processes_finishes_its_requests(broker: Broker, pair: WebProcess) -> None:
+    event_type = broker.event_type("Stopped.Pair")
+
+    def slow_body() -> Iterator[bytes]:
+        yield b"{"
+        pair.process.terminate()
+        wait_until(lambda: not answers(f"{pair.address}/livez"))  # while the request is still on its way in
+        yield b"}"
+
+    with ThreadPoolExecutor(1) as publisher:
+        waiting = publisher.submit(broker.publish, event_type, slow_body(), web=pair.address)
+        assert waiting.result(TIMEOUT_SECONDS).status_code == 202
+    assert pair.process.wait(TIMEOUT_SECONDS) == 0

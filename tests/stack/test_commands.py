@@ -115,7 +115,7 @@ PROGRAMS = (
     "analytics.guard",
     "analytics.pipeline.__main__",
     "broker_project.read_only_flower",
-    "broker_project.server.rsgi",
+    "broker_project.server.__main__",
     "broker_project.stack.demo.mailbox_reader",
     "broker_project.stack.set_up",
     "subscriptions.scripting.interpreter",

@@ -1,4 +1,4 @@
-"""A broker of real processes in a folder of its own, further web processes, and what tests ask of them over HTTP."""
+"""A broker of real processes in a folder of its own, further web servers, and what tests ask of them over HTTP."""
 
 import contextlib
 import itertools
@@ -167,23 +167,31 @@ def running_broker(folder: Path) -> Iterator[Broker]:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
+            patch.setenv("BROKER_WEB_PROCESSES", "1")  # on any machine: cases count the limits of one process
             stack = until_the_end.enter_context(running_stack(folder))
         yield Broker(stack, Management.of(stack))
 
 
 @dataclass(frozen=True, slots=True)
 class WebProcess:
-    """A web process that serves requests."""
+    """A web server that serves requests, with one process unless said otherwise."""
 
     address: str
     process: "subprocess.Popen[bytes]"
 
+    def children(self) -> list[int]:
+        """Return the ids of the processes that answer requests."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
 
 @contextlib.contextmanager
 def another_web_process(broker: Broker, **environment: str) -> Iterator[WebProcess]:
-    """Run one more web process on the broker's stores, or on those that `environment` names."""
+    """Run one more web server on the broker's stores, or on those that `environment` names."""
     port = any_free()
-    service = Application({**broker.stack.environment, **environment}, port, 0, "", "").web()
+    variables = {**broker.stack.environment, "BROKER_WEB_PROCESSES": "1", **environment}
+    service = Application(variables, port, 0, "", "").web()
     process = subprocess.Popen(
         service.command, cwd=ROOT, env={**os.environ, **service.environment}, start_new_session=True
     )
