@@ -122,6 +122,7 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
+@measured_for([3.0])
 def test_single_events_with_keys_are_published_over_few_and_over_many_connections(bench: Bench) -> None:
     before = newest(bench)
     outcome = publish.run_keyed(bench, subscribers=3)

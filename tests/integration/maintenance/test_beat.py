@@ -174,7 +174,7 @@ def test_a_beat_that_starts_before_the_database_waits_for_it(monkeypatch: pytest
 
 def test_required_tasks_can_be_disabled_but_not_deleted(admin: Client) -> None:
     beat().names()
-    (interval,) = IntervalSchedule.objects.filter(every=5)
+    (interval,) = IntervalSchedule.objects.filter(every=30)
     own = PeriodicTask.objects.create(name="own", task="delivery.sweep", interval=interval)
     ours = PeriodicTask.objects.get(name="sweep lines")
     for address, form in (
