@@ -95,7 +95,8 @@ class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  
             "Reset the second factor?",
             "From now on the password alone lets this person in. Verify who is asking, and that nobody else has the "
             "password: changing the password ends every session.",
-            "Reset",
+            "Reset second factor",
+            variant=ActionVariant.DANGER,
         ),
         offered=second_factor_of,
     )

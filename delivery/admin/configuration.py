@@ -1,6 +1,7 @@
 """What delivery adds to the pages of subscribers and subscriptions: pause, backfill, test event, replay, cancel."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
@@ -17,14 +18,16 @@ from delivery.admin.lines import main_line_of
 from delivery.admin.mailboxes import mailbox_link
 from delivery.admin.read_only import counted, link_to, link_to_list, may_see_contents, plural
 from delivery.admin.replayable import replay_address
+from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
 from delivery.playground.test_events import NothingToSendTo, try_endpoint
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
-from delivery.status.line_status import unfinished_of
+from delivery.status.delivery_search import deliveries_of
+from delivery.status.line_status import MAX_COUNTED, unfinished_of
 from delivery.sync.answer import TooManyCalls
-from subscriptions.admin.configured import record_actions
+from subscriptions.admin.configured import INACTIVATING, record_actions
 from subscriptions.admin.subscriptions import SubscriberAdmin, SubscriptionAdmin
 from subscriptions.endpoints import SCRIPTED
 from subscriptions.models import DeliveryMode, EventKind, Status, Subscriber, Subscription
@@ -33,13 +36,15 @@ SENDING: Final = (
     "The endpoint receives the example payload of the event type now, marked as a test. Nothing of it is stored."
 )
 CANCELLING: Final = "Cancel unfinished deliveries"
+CANCEL_BUTTON: Final[dict[str, Any]] = {"submit": "Cancel deliveries", "variant": ActionVariant.DANGER}
 BY_ADMIN: Final = "in the admin"
 """The reason of pauses, in a line's history."""
+LATELY: Final = timedelta(hours=24)
 MAX_EXCERPT: Final = 300
 """Characters of an answer that a message shows, which is stored until the next page."""
 LESS_OFTEN_USED: Final = (
     *("send_test_event", "backfill", "replay", "test_filter"),
-    *("rotate_secret", "end_overlap", "cancel"),
+    *("rotate_secret", "end_overlap", "cancel", "inactivate"),
 )
 
 
@@ -81,6 +86,10 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
         ),
     )
 
+    def inactivating(self, chosen: "Sequence[Subscriber] | QuerySet[Subscriber]") -> str:
+        """Ask, with what all subscriptions of these were given lately."""
+        return _inactivation_question(Subscription.objects.filter(subscriber__in=chosen))
+
     def get_readonly_fields(self, request: HttpRequest, obj: Subscriber | None = None) -> tuple[str, ...]:
         """Return the links too."""
         links = ("line_link", "mailbox", "subscription_list", "delivery_list") if obj else ()
@@ -93,7 +102,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
 
     actions = (*SubscriptionAdmin.actions, "pause_chosen", "resume_chosen", "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
-        *("activate", "inactivate", "pause", "resume"),
+        *("activate", "pause", "resume"),
         {"title": "More", "items": [*LESS_OFTEN_USED]},
     )
 
@@ -109,12 +118,12 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
 
     pause, pause_chosen = record_actions(
         "Pause",
-        "New messages are stored and wait; nothing is sent until the subscription is resumed.",
+        "No message is lost: new ones are stored and wait. Nothing is sent until the subscription is resumed.",
         _pause,
         permission="pause",
         refusals=(NotPausable, Backfilling),
-        icon="pause_circle",
-        variant=ActionVariant.WARNING,
+        icon="pause",
+        variant=ActionVariant.PRIMARY,
         offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is None,
     )
     resume, resume_chosen = record_actions(
@@ -127,6 +136,10 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         variant=ActionVariant.SUCCESS,
         offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is not None,
     )
+
+    def inactivating(self, chosen: "Sequence[Subscription] | QuerySet[Subscription]") -> str:
+        """Ask, with what these were given lately, and the way to lose nothing."""
+        return f"{_inactivation_question(chosen)} To lose nothing, pause instead."
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
         """Return the link too."""
@@ -151,7 +164,9 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
             "Activate this subscription and deliver all stored messages to it in order, then new ones?"
             f" Stored messages, before any filter: {found.total}{'' if found.complete else ' or more'}."
         )
-        return self.confirmation(request, question, [subscription], back=self.change_url(object_id))
+        return self.confirmation(
+            request, question, [subscription], submit="Activate and backfill", back=self.change_url(object_id)
+        )
 
     @action(
         description="Send test event",
@@ -196,14 +211,27 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         subscription = get_object_or_404(self.only(object_id))
         back = self.change_url(subscription.pk)
         if request.method != "POST":
-            return self.confirmation(request, _cancel_question([subscription]), [subscription], back=back)
+            question = _cancel_question([subscription])
+            return self.confirmation(request, question, [subscription], back=back, **CANCEL_BUTTON)
         self.report_change(request, subscription, _cancel(subscription))
         return HttpResponseRedirect(back)
 
     @admin.action(description=CANCELLING, permissions=["change"])
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then cancel all unfinished deliveries of these."""
-        return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel)
+        return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel, **CANCEL_BUTTON)
+
+
+def _inactivation_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:
+    """Return what is asked before these are inactivated: what is lost, by what came lately, and what is kept."""
+    ids = [one.pk for one in chosen]
+    newest = deliveries_of(ids, None, key=None, downwards=True, limit=MAX_COUNTED)
+    since = timezone.now() - LATELY
+    lately = Delivery.objects.filter(pk__in=newest, created_at__gte=since).count()
+    return (
+        f"{INACTIVATING} In the last 24 hours that would have been {counted(lately)} deliveries."
+        f" Unfinished deliveries, {counted(unfinished_of(ids))} now, are kept and not sent until then."
+    )
 
 
 def _cancel_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:

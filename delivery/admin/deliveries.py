@@ -142,7 +142,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         permissions=["release"],
         icon="play_arrow",
         variant=ActionVariant.SUCCESS,
-        dialog=dialog("Release this delivery?", RELEASING, "Release"),
+        dialog=dialog("Release this delivery?", RELEASING, "Release delivery"),
         offered=lambda delivery: delivery.status == DeliveryStatus.HELD,
     )
     def release(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
@@ -159,7 +159,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
             return None
         number = len(held)
         which = "this HELD delivery" if number == 1 else f"these {number} HELD deliveries"
-        return self.confirmation(request, f"Release {which}? {RELEASING}", held)
+        return self.confirmation(request, f"Release {which}? {RELEASING}", held, submit=f"Release {plural(number)}")
 
     def _release(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
         released = release([one.pk for one in chosen])

@@ -190,7 +190,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             return self._done(request, box, nothing, messages.WARNING)
         ending = sum(one.end is not None for one in chosen)
         question = _return_question(box, len(chosen), ending, is_single=only is not None)
-        return self.confirmation(request, question, chosen, back=self.change_url(box.pk))
+        return self.confirmation(request, question, chosen, submit="Return messages", back=self.change_url(box.pk))
 
     @action(
         description="Purge",
@@ -212,7 +212,14 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             f" {_counted(status.waiting)} waiting, and {_in_flight(box)} unless acknowledged?"
             " They are never fetched again; this cannot be undone."
         )
-        return self.confirmation(request, question, [box], back=self.change_url(box.pk))
+        return self.confirmation(
+            request,
+            question,
+            [box],
+            submit="Cancel messages",
+            variant=ActionVariant.DANGER,
+            back=self.change_url(box.pk),
+        )
 
     def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
         if level == messages.SUCCESS:

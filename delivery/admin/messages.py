@@ -114,7 +114,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         description="Resubmit",
         permissions=["replay"],
         icon="replay",
-        dialog=dialog("Publish this message again?", RESUBMITTING, "Publish"),
+        dialog=dialog("Publish this message again?", RESUBMITTING, "Publish again"),
         refusals=(NotResubmittable, Refusal),
         offered=was_not_received,
     )

@@ -194,7 +194,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         permissions=["replay"],
         icon="cancel",
         variant=theme.ActionVariant.DANGER,
-        dialog=dialog("Cancel this replay?", CANCELLING, "Cancel it"),
+        dialog=dialog("Cancel this replay?", CANCELLING, "Cancel replay", variant=theme.ActionVariant.DANGER),
         refusals=(ReplayFinished,),
         offered=lambda replay: replay.finished_at is None and replay.state != ReplayState.CANCELLING,
     )

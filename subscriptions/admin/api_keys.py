@@ -176,7 +176,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     )
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then replace it by a new key, and show the token of that."""
-        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
+        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, "Rotate key"):
             return question
         successor, token = keys.rotate(self.only(object_id), now=timezone.now(), issuer=self._issuer(request))
         self.log_change(request, self.only(object_id).get(), f"Rotated: replaced by key {successor.pk}.")
@@ -188,7 +188,12 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         permissions=["change"],
         icon="block",
         variant=ActionVariant.DANGER,
-        dialog=dialog("Revoke this key?", "It stops working at once; this cannot be undone.", "Revoke"),
+        dialog=dialog(
+            "Revoke this key?",
+            "It stops working at once; this cannot be undone.",
+            "Revoke key",
+            variant=ActionVariant.DANGER,
+        ),
         offered=_is_alive,
     )
     def revoke(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:

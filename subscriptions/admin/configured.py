@@ -1,7 +1,7 @@
 """The base of all configuration pages: changes go through the use cases, and header values are never shown."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -23,11 +23,13 @@ from subscriptions.models.base import EncryptedHeaders, Versioned, WithHeaders
 
 Record = TypeVar("Record", bound=Versioned)
 
-ACTIVATION_COLOURS: Final = {"ACTIVE": "success", "INACTIVE": "warning"}
+ACTIVATION_COLOURS: Final = {"ACTIVE": "success", "INACTIVE": "danger"}
 ACTIVATING: Final = "New messages will match again, and unfinished deliveries are sent in order."
+INACTIVATE: Final = "Inactivate (loses messages)"
 INACTIVATING: Final = (
-    "Unfinished deliveries are kept but not sent. Messages published meanwhile are never delivered to it."
+    "Inactivate, and lose messages? What is published until you activate it again is never delivered to it."
 )
+INACTIVATE_BUTTON: Final[dict[str, Any]] = {"submit": "Inactivate", "variant": ActionVariant.DANGER}
 
 
 class ConfiguredAdmin(ModelAdmin, Generic[Record]):
@@ -113,11 +115,16 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         chosen: QuerySet[Record],
         question: str,
         do: Callable[[Any], str],
+        *,
         refusals: tuple[type[Exception], ...] = (),
+        **button: Any,
     ) -> HttpResponse | None:
-        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses."""
+        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses.
+
+        `button`: `submit` and `variant` of the confirmation.
+        """
         if CONFIRMED not in request.POST:
-            return self.confirmation(request, question, chosen)
+            return self.confirmation(request, question, chosen, **button)
         for record in chosen:
             try:
                 note = do(record)
@@ -158,7 +165,9 @@ def record_actions(
     @admin.action(description=title, permissions=[permission])
     def chosen(pages: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
         question = f"{title} these? {explanation}"
-        response: HttpResponse | None = pages.each_confirmed(request, rows, question, do, refusals)
+        response: HttpResponse | None = pages.each_confirmed(
+            request, rows, question, do, refusals=refusals, submit=title
+        )
         return response
 
     return one, chosen
@@ -254,15 +263,32 @@ class SwitchedAdmin(ConfiguredAdmin[Record]):
         variant=ActionVariant.SUCCESS,
         offered=lambda record: record.status != Status.ACTIVE,
     )
-    inactivate, inactivate_chosen = record_actions(
-        "Inactivate",
-        INACTIVATING,
-        partial(_set_status, Status.INACTIVE),
-        permission="change",
-        icon="pause",
-        variant=ActionVariant.WARNING,
+
+    @action(
+        description=INACTIVATE,
+        permissions=["change"],
+        icon="block",
+        variant=ActionVariant.DANGER,
         offered=lambda record: record.status == Status.ACTIVE,
     )
+    def inactivate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, saying what is lost by it, then make it INACTIVE."""
+        record, back = self.only(object_id).get(), self.change_url(object_id)
+        if CONFIRMED not in request.POST:
+            question = self.inactivating([record])
+            return self.confirmation(request, question, [record], back=back, **INACTIVATE_BUTTON)
+        self.report_change(request, record, _set_status(Status.INACTIVE, record))
+        return HttpResponseRedirect(back)
+
+    @admin.action(description=INACTIVATE, permissions=["change"])
+    def inactivate_chosen(self, request: HttpRequest, chosen: QuerySet[Record]) -> HttpResponse | None:
+        """Ask, saying what is lost by it, then make these INACTIVE."""
+        do = partial(_set_status, Status.INACTIVE)
+        return self.each_confirmed(request, chosen, self.inactivating(chosen), do, **INACTIVATE_BUTTON)
+
+    def inactivating(self, chosen: "Sequence[Record] | QuerySet[Record]") -> str:  # noqa: ARG002 - for subclasses
+        """Return what is asked before these are made INACTIVE."""
+        return INACTIVATING
 
     def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
         """Return the sections; users who may not change it see the names of headers instead of their field."""

@@ -45,14 +45,15 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
         return self.shown(request, obj, vars(obj).pop(NEW_SECRET))
 
     def asked(
-        self, request: HttpRequest, record: Record, question: str, form: Form | None = None
+        self, request: HttpRequest, record: Record, question: str, submit: str, form: Form | None = None
     ) -> HttpResponse | None:
         """Return the page that asks before a new secret is made; None once that is confirmed."""
         if self._was_sent_before(request):
             return HttpResponseRedirect(self.change_url(record.pk))
         if request.method == "POST" and CONFIRMED in request.POST and (form is None or form.is_valid()):
             return None
-        return self.confirmation(request, question, [record], back=self.change_url(record.pk), form=form)
+        back = self.change_url(record.pk)
+        return self.confirmation(request, question, [record], submit=submit, back=back, form=form)
 
     def shown(self, request: HttpRequest, record: Record, secret: str) -> HttpResponse:
         """Return the page that shows the secret; the form that made it is spent."""

@@ -180,7 +180,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then give it a new signing secret and show that."""
         form = RotationForm(request.POST if "confirmed" in request.POST else None)
-        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, form):
+        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, "Rotate secret", form):
             return question
         overlap = HOUR * int(form.cleaned_data["hours"])
         changed = signing_secrets.rotate_secret(self.only(object_id), overlap=overlap)
@@ -191,7 +191,9 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         description="End overlap",
         permissions=["rotate_secret"],
         icon="key_off",
-        dialog=dialog("End the overlap?", "From the next request on only the current signing secret signs.", "End it"),
+        dialog=dialog(
+            "End the overlap?", "From the next request on only the current signing secret signs.", "End overlap"
+        ),
     )
     def end_overlap(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Stop previous signing secrets from signing."""

@@ -19,6 +19,7 @@ from unfold import admin as unfolded
 from unfold import decorators
 from unfold.contrib.filters import admin as filters
 from unfold.contrib.filters.forms import AutocompleteDropdownForm
+from unfold.enums import ActionVariant
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Row = TypeVar("Row", bound=Model)
@@ -105,9 +106,12 @@ def _opened_within_page(method: Callable[..., HttpResponse]) -> Callable[..., Ht
     return answer
 
 
-def dialog(title: str, description: str, submit: str) -> dict[str, str]:
-    """Return the confirmation that an action opens; only its POST runs the action."""
-    return {"title": title, "description": description, "form_submit_text": submit}
+def dialog(title: str, description: str, submit: str, *, variant: ActionVariant = ActionVariant.PRIMARY) -> Any:
+    """Return the confirmation that an action opens; only its POST runs the action.
+
+    `submit` says what its button does, such as `Cancel replay`; the other one goes back.
+    """
+    return {"title": title, "description": description, "form_submit_text": submit, "variant": variant.value}
 
 
 def after_dialog(request: HttpRequest, url: str) -> HttpResponse:
@@ -269,9 +273,20 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         return TemplateResponse(request, template, {**self.admin_site.each_context(request), **context})
 
     def confirmation(
-        self, request: HttpRequest, question: str, chosen: Iterable[object], *, back: str = "", form: object = None
+        self,
+        request: HttpRequest,
+        question: str,
+        chosen: Iterable[object],
+        *,
+        submit: str,
+        variant: ActionVariant = ActionVariant.PRIMARY,
+        back: str = "",
+        form: object = None,
     ) -> HttpResponse:
-        """Return the page that asks before an action runs; the answer yes comes as POST with `CONFIRMED`."""
+        """Return the page that asks before an action runs; the answer yes comes as POST with `CONFIRMED`.
+
+        `submit` says what its button does, such as `Cancel deliveries`; the other one goes back.
+        """
         context = {
             **self.admin_site.each_context(request),
             "title": question,
@@ -280,6 +295,8 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
             "checkbox": ACTION_CHECKBOX_NAME,
             "confirmed": CONFIRMED,
             "back": back,
+            "submit_text": submit,
+            "variant": variant.value,
             "form": form,
             "opts": self.opts,
         }

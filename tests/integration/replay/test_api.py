@@ -222,7 +222,7 @@ def test_the_confirmed_selection_is_the_counted_one(admin: Client, rejected: Del
 def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Subscription) -> None:
     counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
     assert "0 deliveries." in counted
-    assert "Replay them" not in counted
+    assert "Start replay" not in counted
 
 
 def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
@@ -237,7 +237,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     counted = admin.post(NEW, asked).content.decode()
     assert "0 or more deliveries." in counted
     assert "the replay includes all" in counted
-    assert "Replay them" in counted
+    assert "Start replay" in counted
     admin.post(NEW, {"counted": seal_in(counted)})
     run_replays()
     assert Replay.objects.get().filed == 2
@@ -262,7 +262,7 @@ def test_an_invalid_selection_is_reported(shop: Subscription, asked: dict[str, s
     given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
     page = client_of_admin().post(NEW, {"subscription": shop.pk, **ALL, **given}).content.decode()
     assert text in page
-    assert "Replay them" not in page
+    assert "Start replay" not in page
 
 
 def test_lists_and_pages_lead_to_their_replays(admin: Client, rejected: Delivery, shop: Subscription) -> None:

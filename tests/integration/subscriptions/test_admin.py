@@ -65,18 +65,18 @@ def test_a_stale_form_overwrites_only_what_it_changed(admin: Client) -> None:
 def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> None:
     made = factories.subscription()
     address = f"{ROOT}/subscription/{made.pk}/inactivate/"
-    asked = admin.get(address, headers={"HX-Request": "true"})
-    assert b"published meanwhile are never delivered to it" in asked.content
+    assert b"published until you activate it again is never delivered" in admin.get(address).content
+    admin.post(address, {})
     assert Subscription.objects.get().status == "ACTIVE"
-    done = admin.post(address, {"_form_submitted": "on"}, follow=True)
+    done = admin.post(address, CONFIRMED, follow=True)
     assert (Subscription.objects.get().status, messages_of(done)) == ("INACTIVE", "The status is now INACTIVE.")
     assert LogEntry.objects.get().get_change_message() == "The status is now INACTIVE."
 
 
 def test_a_dialog_opened_outside_its_page_leads_there(admin: Client) -> None:
-    made = factories.subscription()
+    made = factories.subscription(status=Status.INACTIVE)
     page = f"{ROOT}/subscription/{made.pk}/"
-    assert admin.get(f"{page}inactivate/").headers["Location"] == f"{page}change/"
+    assert admin.get(f"{page}activate/").headers["Location"] == f"{page}change/"
 
 
 def test_a_name_stands_as_it_is_on_the_way_to_its_page(admin: Client) -> None:
@@ -89,7 +89,7 @@ def test_a_name_stands_as_it_is_on_the_way_to_its_page(admin: Client) -> None:
 def test_an_action_on_many_asks_first(admin: Client) -> None:
     pks = [factories.subscription().pk for _ in range(2)]
     asked = run_chosen(admin, "subscription", "inactivate_chosen", pks)
-    assert asked.context["title"].startswith("Inactivate these?")
+    assert asked.context["title"].startswith("Inactivate, and lose messages?")
     assert set(Subscription.objects.values_list("status", flat=True)) == {"ACTIVE"}
     done = run_chosen(admin, "subscription", "inactivate_chosen", pks, confirmed="yes")
     assert set(Subscription.objects.values_list("status", flat=True)) == {"INACTIVE"}
