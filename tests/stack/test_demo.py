@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import requests
+from django.urls import resolve
 from standardwebhooks import Webhook
 
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState, rows_of
@@ -16,6 +17,7 @@ from analytics.pipeline import tables
 from broker_client import Message
 from broker_project.stack.demo import cast
 from broker_project.stack.demo.cast import SampleEndpoint
+from broker_project.stack.demo.demo import WHERE_TO_LOOK
 from broker_project.stack.demo.events import KINDS, RECEIVERS, event, price_of
 from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
 from broker_project.stack.demo.summary import Summary, figures_of
@@ -224,6 +226,18 @@ def test_receivers_of_a_group_share_what_arrives() -> None:
     exchanges = [got(1, endpoint="a"), got(2, 500, endpoint="b"), got(2, endpoint="a")]
     account = judged(TWO, exchanges, {1: 1, 2: 1})
     assert (account.accepted, account.requests) == ({"a": 2}, 3)
+
+
+def test_what_is_published_in_a_burst_has_a_figure_of_its_own() -> None:
+    events = [published(number, at=0.0) for number in (1, 2, 3, 4)]
+    exchanges = [dataclasses.replace(got(number), at=at) for number, at in ((1, 0.5), (2, 0.5), (3, 8.0), (4, 8.0))]
+    account = judge(events, exchanges, burst={3, 4})
+    assert (account.p50, account.p95, account.burst_p95) == (0.5, 0.5, 8.0)
+
+
+@pytest.mark.parametrize("path", WHERE_TO_LOOK)
+def test_the_pages_to_look_at_exist(path: str) -> None:
+    assert str(resolve(f"/admin/{path}").url_name).endswith("_changelist")
 
 
 RIGHT_CALLS = [Call(0.0, number, 0.5, 200, price_of(number)) for number in (50, 51)]

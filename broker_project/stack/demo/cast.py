@@ -46,9 +46,11 @@ REPORTS: Final = 600
 QUESTIONS: Final = 120
 PLANNED: Final = TOPIC_EVENTS + REPORTS + QUESTIONS
 BATCH_SIZE: Final = 20
+BURST: Final = TOPIC_EVENTS // 2
+"""Events of topics that are published in batches and all at once; the others singly, at a steady pace."""
 PRINTERS: Final = "printers"
-SECONDS: Final = 24.0
-"""How long publishing takes at least, so that receivers go down and come back meanwhile."""
+SECONDS: Final = 30.0
+"""How long publishing at a steady pace takes at least, so that receivers go down and come back meanwhile."""
 REFUSAL_SECONDS: Final = 4.0
 """How long receivers are down or overloaded."""
 REFUSAL_AFTER: Final = 100
@@ -158,9 +160,17 @@ class Group:
 class Cast:
     """Everything that takes part in one run."""
 
-    publishers: Sequence[Publisher]
+    paced: Sequence[Publisher]
+    """They publish at a steady pace, together with `caller`."""
+    bursts: Sequence[Publisher]
+    """They publish as fast as the broker accepts it, once the others have ended."""
     caller: Caller
     groups: Sequence[Group]
+
+    @property
+    def publishers(self) -> Sequence[Publisher]:
+        """All that publish events to topics and queues."""
+        return [*self.paced, *self.bursts]
 
     @property
     def published(self) -> int:
@@ -188,8 +198,13 @@ def cast_around(api: Management, folder: Path) -> Iterator[Cast]:
         sessions = _configure(api, endpoints, folder / "token")
         shares = [*_topic_shares()]
         reports = [event(number, REPORT) for number in range(TOPIC_EVENTS + 1, TOPIC_EVENTS + REPORTS + 1)]
-        publishers = [_publisher(api, sessions[name], events, size) for name, size, events in shares]
-        publishers.append(_publisher(api, sessions["office"], [*_with_callbacks(reports, shared, received["replies"])]))
+        paced = [_publisher(api, sessions[name], events) for name, size, events in shares if size == 1]
+        paced.append(_publisher(api, sessions["office"], [*_with_callbacks(reports, shared, received["replies"])]))
+        bursts = [
+            Publisher(api.web, sessions[name], iter(events), batch_size=size, interval_seconds=0.0, suffix=api.suffix)
+            for name, size, events in shares
+            if size > 1
+        ]
         caller = Caller(
             f"{api.web}/api/v1/events/{PRICE}{api.suffix}",
             sessions["office"],
@@ -198,7 +213,7 @@ def cast_around(api: Management, folder: Path) -> Iterator[Cast]:
             interval_seconds=SECONDS / QUESTIONS,
         )
         of_topics = [each for _, _, events in shares for each in events]
-        yield Cast(publishers, caller, [*_groups(received, of_topics, reports, folder)])
+        yield Cast(paced, bursts, caller, [*_groups(received, of_topics, reports, folder)])
 
 
 def _topic_shares() -> Iterator[tuple[str, int, list[Event]]]:
@@ -209,9 +224,8 @@ def _topic_shares() -> Iterator[tuple[str, int, list[Event]]]:
         yield name, size, [event(next(numbers), event_type) for event_type in types]
 
 
-def _publisher(api: Management, session: requests.Session, events: Sequence[Event], size: int = 1) -> Publisher:
-    interval = SECONDS * size / len(events)
-    return Publisher(api.web, session, iter(events), batch_size=size, interval_seconds=interval, suffix=api.suffix)
+def _publisher(api: Management, session: requests.Session, events: Sequence[Event]) -> Publisher:
+    return Publisher(api.web, session, iter(events), interval_seconds=SECONDS / len(events), suffix=api.suffix)
 
 
 def _with_callbacks(reports: Sequence[Event], receiver: Receiver, replies: list[Exchange]) -> Iterator[Event]:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
@@ -16,7 +16,18 @@ from rich.table import Table
 
 from broker_project.stack.application import ANALYTICS
 from broker_project.stack.bootstrap import say
-from broker_project.stack.demo.cast import PLANNED, QUESTIONS, Cast, Group, cast_around, log_of, reader_services
+from broker_project.stack.demo.cast import (
+    BATCH_SIZE,
+    BURST,
+    PLANNED,
+    QUESTIONS,
+    SECONDS,
+    Cast,
+    Group,
+    cast_around,
+    log_of,
+    reader_services,
+)
 from broker_project.stack.demo.events import ARCHIVE, KINDS, RECEIVERS, price_of
 from broker_project.stack.demo.summary import summarize
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
@@ -39,6 +50,24 @@ STANDSTILL_SECONDS: Final = 90.0
 """What has not arrived after this time without any progress counts as lost; no pause of a line is longer."""
 
 
+WHERE_TO_LOOK: Final = {
+    "delivery/delivery/": "each delivery: what was sent, what was answered",
+    "delivery/line/": "who is behind: mail-gateway and billing are down for a while, and catch up in order",
+    "delivery/deadletter/": "what audit rejects, to be resubmitted or replayed",
+    "delivery/mailbox/": "what the archive has yet to fetch",
+    "delivery/callback/": "replies of the printers",
+    "analytics/run/": "the run of Spark, at the end",
+}
+"""Pages of the admin site that show something while the demo runs."""
+
+
+def where_to_look(stack: Stack) -> str:
+    """Return the pages that show something while the demo runs, one a line."""
+    site = f"{stack.environment['BROKER_PUBLIC_URL'] or stack.web}/admin"
+    lines = (f"  {site}/{path:<21} {what}" for path, what in WHERE_TO_LOOK.items())
+    return "\n".join(("look at it meanwhile:", *lines))
+
+
 def demo(*arguments: str) -> int:
     """Run the demo; return 0 if everything arrived once and in order, and the broker's own summary agrees."""
     suffix = f"-{secrets.token_hex(3)}" if "DATABASE_URL" in os.environ else ""
@@ -47,6 +76,7 @@ def demo(*arguments: str) -> int:
     stays = sys.stdout.isatty() and "--exit" not in arguments
     try:
         with running_stack(FOLDER, fresh=True, say=say) as stack:
+            print(addresses(stack), where_to_look(stack), sep="\n", flush=True)
             api = Management.of(stack, suffix)
             verdict = _run(stack, api)
             say("having Spark summarize it ...")
@@ -60,9 +90,8 @@ def demo(*arguments: str) -> int:
             print(f"logs: {FOLDER / 'run'}/ of publishers and receivers, {stack.logs}/{ANALYTICS}.log of Spark")
             print(*problems, sep="\n", end="\n" if problems else "")
             if stays:
-                print(addresses(stack))
+                print(verdict, addresses(stack), sep="\n", flush=True)
                 say("everything stays up until Ctrl-C")
-                print(verdict, flush=True)
                 wait_for_interrupt()
                 say("stopping ...")
     except ManagementRefused as problem:
@@ -80,8 +109,8 @@ def _run(stack: Stack, api: Management) -> Verdict:
     folder.mkdir(parents=True)
     with cast_around(api, folder) as cast:
         stack.supervisor.start(*reader_services(api, folder))
-        say(f"publishing {PLANNED} events through the API, singly and in batches ...")
-        for thread in (*cast.publishers, cast.caller):
+        say(f"publishing at a steady pace for {SECONDS:.0f} s, then a burst: {PLANNED} events in all ...")
+        for thread in (*cast.paced, cast.caller):
             thread.start()
         _wait_until_arrived(cast)
         for publisher in cast.publishers:
@@ -99,11 +128,16 @@ def _run(stack: Stack, api: Management) -> Verdict:
 
 
 def _wait_until_arrived(cast: Cast) -> None:
-    """Wait until every event has a final answer in each of its groups, or nothing moves any more."""
+    """Wait until every event has a final answer in each of its groups, or nothing moves; begin the burst in time."""
+    waiting = [*cast.bursts]
     last, moved_at, shown_at, seconds = (0, 0), time.monotonic(), time.monotonic(), STANDSTILL_SECONDS
     expected = sum(len(group.events) for group in cast.groups)
     while time.monotonic() - moved_at < seconds and not any(publisher.problem for publisher in cast.publishers):
         time.sleep(LOOK_SECONDS)
+        if waiting and not any(publisher.is_alive() for publisher in cast.paced):
+            say(f"now a burst: {BURST} events in batches of {BATCH_SIZE}, as fast as the broker accepts them ...")
+            while waiting:
+                waiting.pop().start()
         arrived = sum(
             len({each.number for each in group.exchanges() if is_final(each.status)}) for group in cast.groups
         )
@@ -119,33 +153,39 @@ def _wait_until_arrived(cast: Cast) -> None:
 def _judged(cast: Cast, api: Management) -> Verdict:
     """Judge by what was recorded; what the broker has recorded of jobs and messages comes from its API."""
     published = {event.number: event for publisher in cast.publishers for event in publisher.published}
-    accounts = {group.name: _account_of(group, published, api) for group in cast.groups}
+    burst = {event.number for publisher in cast.bursts for event in publisher.published}
+    accounts = {group.name: _account_of(group, published, burst, api) for group in cast.groups}
     calls = cast.caller.calls
     accounts["calls"] = judge_calls(QUESTIONS, calls, {call.number: price_of(call.number) for call in calls})
     announced = sum(event.deliveries for event in published.values() if KINDS[event.type] == "TOPIC")
     return Verdict(PLANNED, len(published) + accounts["calls"].delivered, announced, accounts)
 
 
-def _account_of(group: Group, published: Mapping[int, Published], api: Management) -> Account:
+def _account_of(group: Group, published: Mapping[int, Published], burst: Collection[int], api: Management) -> Account:
     recorded: Counter[int] | None = None
     if group.shared_by:
         names = [sample.name + api.suffix for sample in group.shared_by]
         pages = (api.every("deliveries", subscriber=name, status="DELIVERED") for name in names)
         recorded = Counter(delivery["message_id"] for page in pages for delivery in page)
     expected = [published[event.number] for event in group.events if event.number in published]
-    return judge(expected, group.exchanges(), is_ordered=group.is_ordered, recorded=recorded)
+    return judge(expected, group.exchanges(), is_ordered=group.is_ordered, recorded=recorded, burst=burst)
 
 
 def _show(cast: Cast, verdict: Verdict) -> None:
     """Print what arrived at each group, and how the receivers of a shared group divided it."""
-    caption = "p50, p95: time from the publish call to the accepted request; of calls, to the answer"
+    caption = (
+        "p50, p95: time from the publish call to the accepted request, of calls to the answer, at the steady pace;"
+        " burst p95: the same of the events that were published all at once and waited for each other"
+    )
     table = Table("receiver", "", title="what arrived, by the receivers' own logs", caption=caption, box=SIMPLE_HEAD)
-    for heading in ("delivered", "rejected", "set aside", "requests", "p50", "p95"):
+    for heading in ("delivered", "rejected", "set aside", "requests", "p50", "p95", "burst p95"):
         table.add_column(heading, justify="right")
     about = {group.name: group.about for group in cast.groups} | {"calls": "SYNC calls"}
     for name, account in verdict.accounts.items():
         counts = (account.delivered, account.rejected, account.set_aside, account.requests)
-        table.add_row(name, about[name], *map(str, counts), *map(_duration, (account.p50, account.p95)))
+        table.add_row(
+            name, about[name], *map(str, counts), *map(_duration, (account.p50, account.p95, account.burst_p95))
+        )
     Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
     for group in cast.groups:
         if group.shared_by:
@@ -154,4 +194,6 @@ def _show(cast: Cast, verdict: Verdict) -> None:
 
 
 def _duration(seconds: float) -> str:
+    if not seconds:
+        return "-"
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,7 +1,7 @@
 """Whether everything arrived, once and in order: computed from what publishers and receivers recorded."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Final
@@ -42,7 +42,9 @@ class Account:
     """Events that the broker has not recorded as DELIVERED exactly once."""
     p50: float = 0.0
     p95: float = 0.0
-    """Seconds from the start of the publish call to the arrival of the accepted request."""
+    """Seconds from the start of the publish call to the arrival of the accepted request, without the burst."""
+    burst_p95: float = 0.0
+    """The same of the burst, whose events wait for each other."""
     requests: int = 0
     accepted: Mapping[str, int] = field(default_factory=dict)
     """Events that each receiver accepted first."""
@@ -54,10 +56,12 @@ def judge(
     *,
     is_ordered: bool = True,
     recorded: Mapping[int, int] | None = None,
+    burst: Collection[int] = (),
 ) -> Account:
     """Judge the exchanges of one group.
 
     `recorded` is given for a group that shares jobs or messages: the number of DELIVERED deliveries by message id.
+    `burst`: the numbers of events that were published all at once.
     """
     events = {event.number: event for event in expected}
     arrived = sorted(exchanges, key=lambda each: each.at)
@@ -66,7 +70,9 @@ def judge(
     aside = {each.number for each in known if sets_aside(each.status)}
     accepted = [each for each in ended.values() if is_accepted(each.status)]
     repeated = [each for each in copies(known, is_final) if recorded is None or not each.flagged]
-    p50, p95 = percentiles([each.at - events[each.number].started for each in accepted])
+    seconds = {each.number: each.at - events[each.number].started for each in accepted}
+    p50, p95 = percentiles([took for number, took in seconds.items() if number not in burst])
+    _, burst_p95 = percentiles([took for number, took in seconds.items() if number in burst])
     return Account(
         expected=len(events),
         delivered=len(accepted),
@@ -79,6 +85,7 @@ def judge(
         misrecorded=sum(recorded.get(each.message_id) != 1 for each in expected) if recorded is not None else 0,
         p50=p50,
         p95=p95,
+        burst_p95=burst_p95,
         requests=len(arrived),
         accepted=Counter(each.endpoint for each in accepted),
     )
