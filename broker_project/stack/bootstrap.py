@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +27,9 @@ SEMGREP = STATE / "semgrep"
 LOCKS = ROOT / "requirements"
 STAMP = "complete.json"
 HEARTBEAT_SECONDS = 10.0
-"""A long step reports at this interval that it is still running."""
+"""An installation reports at this interval that it is still running."""
+START_HEARTBEAT_SECONDS = 3.0
+"""A start reports at this interval what it waits for: it takes seconds, and somebody watches."""
 
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Certificates of Linux distributions, for a pip that does not use them by itself."""
@@ -83,6 +86,24 @@ def say(text: str) -> None:
     print(f"broker: {text}", file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def heartbeat(say: Callable[[str], None], what: Callable[[], str], seconds: float) -> Iterator[None]:
+    """While the body runs, say at an interval what takes so long, and for how long it has."""
+    started, is_over = time.monotonic(), threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(seconds):
+            say(f"... still {what()} after {time.monotonic() - started:.0f} s")
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        beating.join()
+
+
 def fail(text: str) -> NoReturn:
     """Print a reason and exit with status 1."""
     say(text)
@@ -135,14 +156,9 @@ def run(*command: str | Path) -> str | None:
         stderr=subprocess.STDOUT,
         close_fds=False,  # it keeps the set-up lock if this process is killed
     )
-    started = time.monotonic()
-    while True:
-        try:
-            output, _ = process.communicate(timeout=HEARTBEAT_SECONDS)
-        except subprocess.TimeoutExpired:
-            say(f"... still at it after {time.monotonic() - started:.0f} s")
-            continue
-        return None if process.returncode == 0 else output.strip() or f"exit status {process.returncode}"
+    with heartbeat(say, lambda: "at it", HEARTBEAT_SECONDS):
+        output, _ = process.communicate()
+    return None if process.returncode == 0 else output.strip() or f"exit status {process.returncode}"
 
 
 def run_trusting_system(*command: str | Path, again: list[list[str]]) -> str | None:

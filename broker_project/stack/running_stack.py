@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker_project.environment import switch
 from broker_project.stack.application import Application, python
+from broker_project.stack.bootstrap import START_HEARTBEAT_SECONDS, heartbeat
 from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.secret_keys import LAST, secret_key, store_key
@@ -80,7 +81,9 @@ def _start(
     environment = variables(settings, stores.environment, web_port)
     say("updating the database ...")
     password = settings.secret("admin password", PASSWORD_BYTES)
-    admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
+    with heartbeat(say, lambda: "updating the database", START_HEARTBEAT_SECONDS):
+        is_valid = _set_up(environment, password)
+    admin_login = f"{ADMIN}:{password}" if is_valid else ""
     store_key(settings, LAST)
     flower_login = f"{ADMIN}:{settings.secret('Flower password', PASSWORD_BYTES)}"
     installation = settings.secret("installation")[:8]

@@ -13,6 +13,7 @@ from threading import Event, Thread
 from typing import Self
 
 from broker_project.core.subprocesses import die_with
+from broker_project.stack.bootstrap import START_HEARTBEAT_SECONDS, heartbeat
 from broker_project.stack.folders import ROOT, StackError, StackFolder
 from broker_project.stack.guard import Guard
 
@@ -192,13 +193,18 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> None:
-        """Start services in parallel, and return when all are ready."""
+        """Start services in parallel, and return when all are ready; say what is waited for."""
         children = [Child(service, logs=self._folder.logs, guard=self._guard) for service in services]
         self._children |= {child.service.name: child for child in children}
         for child in children:
             child.start()
-        for child in children:
-            child.wait_until_ready()
+
+        def waiting() -> str:
+            return f"waiting for {', '.join(child.service.name for child in children if not child.service.is_ready())}"
+
+        with heartbeat(self._say, waiting, START_HEARTBEAT_SECONDS):
+            for child in children:
+                child.wait_until_ready()
 
     @contextmanager
     def meanwhile(self, *services: Service) -> Iterator[None]:

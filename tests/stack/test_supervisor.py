@@ -50,6 +50,16 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         yield supervisor
 
 
+def test_a_start_that_takes_long_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_project.stack.supervisor.START_HEARTBEAT_SECONDS", 0.01)
+    said: list[str] = []
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with supervised(StackFolder(tmp_path), said.append) as supervisor:
+        slow = Service("slow", command, is_ready=lambda: len(said) > 1)
+        supervisor.start(Service("quick", command), slow)
+    assert said[0].startswith("... still waiting for slow after ")
+
+
 def test_killed_process_restarts_with_the_same_environment(supervisor: Supervisor, tmp_path: Path) -> None:
     code = "import os, sys, time; open(sys.argv[1], 'a').write(os.environ['NAME'] + '\\n'); time.sleep(600)"
     starts = tmp_path / "starts"
