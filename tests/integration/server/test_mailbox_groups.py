@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.broker import publish_numbered, statuses
-from tests.support.database import empty_database
+from tests.support.database import do_and_disconnect, empty_database
 from tests.support.mailboxes import fetch_all, pulled_subscription
 from tests.support.request_groups import Call, answer_group, run
 
@@ -145,7 +146,7 @@ def test_a_call_that_waits_for_messages_holds_up_no_other(mailbox: Mailbox) -> N
         await groups.answered(other)
         await asyncio.to_thread(wait_until, WAITING.counts)
         assert not waiting.done()
-        await asyncio.to_thread(publish_numbered, mailbox.pulled.event_type, 1)
+        await asyncio.to_thread(do_and_disconnect, partial(publish_numbered, mailbox.pulled.event_type, 1))
         await waiting
 
     run(send)
