@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Final, Protocol
 
 import structlog
@@ -80,11 +81,15 @@ Read = tuple[PendingRequest, WSGIRequest, Answer]
 
 
 class RequestGroups:
-    """Gathers requests of one name on the server's event loop, and answers each group in a thread."""
+    """Gathers requests of one name on the server's event loop, and answers each group in a thread.
+
+    The thread goes on with what has come meanwhile.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
         self._loop = loop
         self._threads = threads
+        self._lock = Lock()
         self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._running = 0
         self._youngest: Group = {}
@@ -100,18 +105,33 @@ class RequestGroups:
         return future
 
     def _begin(self) -> None:
-        """Begin a group of what waits, unless one is running that is not slow, or too many are."""
-        now = self._loop.time()
-        if not self._waiting or self._running >= MAX_GROUPS or (self._youngest and now < self._slow_at):
-            return
-        self._youngest = dict(self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting))))
-        self._running += 1
-        self._slow_at = now + SLOW_SECONDS
-        self._loop.call_at(self._slow_at, self._begin)
-        self._threads.submit(self._answer, self._youngest)
+        """Begin a group of what waits in another thread, unless one is running that is not slow, or too many are."""
+        with self._lock:
+            is_gathering = bool(self._youngest) and self._loop.time() < self._slow_at
+            group = {} if is_gathering or self._running >= MAX_GROUPS else self._gathered()
+            self._running += bool(group)
+        if group:
+            self._loop.call_at(self._slow_at, self._begin)
+            self._threads.submit(self._answer_groups, group)
 
-    def _answer(self, group: Group) -> None:
-        """Answer a group, and what takes longer in threads of their own."""
+    def _gathered(self) -> Group:
+        """Take the next group of what waits; the caller has the lock."""
+        if self._waiting:
+            self._slow_at = self._loop.time() + SLOW_SECONDS
+        self._youngest = dict(self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting))))
+        return self._youngest
+
+    def _answer_groups(self, group: Group) -> None:
+        """Answer a group, and then what waits, unless another thread does."""
+        while group:
+            futures = self._answer(group)
+            with self._lock:
+                group = self._gathered() if group is self._youngest else {}
+                self._running -= not group
+            self._loop.call_soon_threadsafe(self._end, futures)
+
+    def _answer(self, group: Group) -> "Sequence[asyncio.Future[None]]":
+        """Answer a group, and what takes longer in threads of their own; return what is done then."""
         slow: Group = {}
         try:
             with _finished():
@@ -123,15 +143,14 @@ class RequestGroups:
                         _send(pending, request, answer)
         except Exception:
             log.exception("requests.group_failed")  # the server answers the rest with 500
-        finally:
-            self._loop.call_soon_threadsafe(self._end, group, [group[one] for one in group if one not in slow])
+        return [future for pending, future in group.items() if pending not in slow]
 
-    def _end(self, group: Group, futures: "Sequence[asyncio.Future[None]]") -> None:
-        self._running -= 1
-        if group is self._youngest:
-            self._youngest = {}
+    def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
         _set_done(futures)
-        self._begin()
+        if self._youngest:
+            self._loop.call_at(self._slow_at, self._begin)
+        else:
+            self._begin()
 
     def _answer_slowly(
         self,
