@@ -34,6 +34,8 @@ EVENTS: Final = "/api/v1/events/"
 MAILBOXES: Final = "/api/v1/mailboxes/"
 MAILBOX_CALLS: Final = frozenset({"ack", "next"})
 """The last part of the addresses to which the frequent calls of a mailbox are posted."""
+COMMON: Final = "broker.common_headers"
+"""Where a request notes the headers that middleware gives to its answer."""
 MAX_ADDRESSES: Final = 1024
 """Whose views are remembered."""
 MAX_REQUESTS: Final = 64
@@ -192,7 +194,8 @@ def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
 def _read(request: WSGIRequest) -> Answer:
     """Call the view without middleware, whose headers are known; return a blank answer if middleware replaces it."""
     try:
-        if application.common_headers(request) is None:
+        request.META[COMMON] = application.common_headers(request)
+        if request.META[COMMON] is None:
             return HttpResponse()
         view, positional, named = _resolved(request.path_info)
         request.META[MAY_DEFER] = True
@@ -212,7 +215,7 @@ def _send(pending: PendingRequest, request: WSGIRequest, answer: Answer) -> None
         headers = [(name.lower(), value) for name, value in made.items()]
         if isinstance(answer, DeferredAnswer) and made.status_code < HTTP_400_BAD_REQUEST and not answer.is_slow:
             headers += [(name.lower(), value) for name, value in rate_headers(request).items()]
-            headers += application.common_headers(request) or ()
+            headers += request.META[COMMON]
         else:
             made = application.completed(request, made)
             headers = [(name.lower(), value) for name, value in made.items()]
