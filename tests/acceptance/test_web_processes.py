@@ -261,3 +261,12 @@ def test_a_stopping_server_of_two_processes_finishes_its_requests(broker: Broker
         waiting = publisher.submit(broker.publish, event_type, slow_body(), web=pair.address)
         assert waiting.result(TIMEOUT_SECONDS).status_code == 202
     assert pair.process.wait(TIMEOUT_SECONDS) == 0
+
+
+def test_a_server_ends_whose_processes_die_again_and_again(pair: WebProcess) -> None:
+    first = pair.children()
+    os.kill(first[0], signal.SIGKILL)
+    wait_until(lambda: len(pair.children()) == PROCESSES and first[0] not in pair.children())
+    (replacement,) = {*pair.children()} - {*first}
+    os.kill(replacement, signal.SIGKILL)
+    assert pair.process.wait(TIMEOUT_SECONDS) == 1
