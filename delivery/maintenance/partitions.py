@@ -133,8 +133,12 @@ def exists(cursor: CursorWrapper, leaf: str) -> bool:
 
 
 def create_leaf(cursor: CursorWrapper, table: str, leaf: str) -> None:
-    """Create a table that can be attached to `table`."""
-    cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL)")
+    """Create a table that can be attached to `table`.
+
+    Rows are only added to it, so `autovacuum` gathers statistics when it has doubled: by default a busy day begins with
+    sampling all of it every few seconds, which takes a tenth of PostgreSQL's CPU time.
+    """
+    cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL) WITH (autovacuum_analyze_scale_factor = 1)")
 
 
 def attach(cursor: CursorWrapper, table: str, leaf: str, day: dt.date) -> None:
