@@ -65,6 +65,7 @@ class Buffer(Generic[Work]):
         fresh: Iterable[Work] = (),
         deferred: Iterable[Work] = (),
         more: bool = False,
+        refill_level: float = REFILL_LEVEL,
     ) -> None:
         self.heads = deque(heads)
         self.next_key = ""
@@ -77,6 +78,7 @@ class Buffer(Generic[Work]):
         self.deferred = deque(deferred)
         self._more = more
         self._size_at_start = len(self)
+        self._refill_at = self._size_at_start * refill_level
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self.deferred) + len(self.heads) + sum(map(len, self._aside.values()))
@@ -104,8 +106,8 @@ class Buffer(Generic[Work]):
 
     @property
     def is_low(self) -> bool:
-        """Whether there is more to read and it is time to: at most 40 % of the page is left."""
-        return self._more and len(self) <= self._size_at_start * REFILL_LEVEL
+        """Whether there is more to read and it is time to: at most its refill level is left of the page."""
+        return self._more and len(self) <= self._refill_at
 
     def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
         """Take what goes next of what may; `deferred_next` says whose turn it is if both kinds wait."""

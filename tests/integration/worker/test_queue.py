@@ -58,6 +58,20 @@ def statuses(subscription: Subscription | None = None) -> Counter[str]:
     return Counter(mine.values_list("status", flat=True))
 
 
+@pytest.mark.behaviour("11.1")
+def test_a_sender_reads_its_next_page_when_none_is_left(storage: None) -> None:
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=kind)
+    broker.publish_numbered(kind, 4 * broker.QUEUE_SENDERS)
+    line = Line.objects.get(sender=0)
+    asked = PageRequest(line.pk, line.epoch, 3)
+    page = read_groups([asked], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]
+    left = [(len(page), page.is_low)]
+    while page.take(deferred_next=False):
+        left.append((len(page), page.is_low))
+    assert left == [(3, False), (2, False), (1, False), (0, True)]
+
+
 @pytest.mark.behaviour("6.4", "10.1")
 def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, worker: Worker) -> None:
     kind, _ = queue_of(receiver, *ENDPOINTS)
