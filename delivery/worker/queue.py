@@ -12,7 +12,7 @@ from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
-from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
+from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import Content, contents_of
 from delivery.webhook.destination import Destination, destinations_of
@@ -30,7 +30,7 @@ from delivery.worker.buffer import (
     page_of,
 )
 from delivery.worker.slots import Reply, RequestSent, Rest, Send, Slot, Step, Story
-from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement
+from delivery.worker.topic import next_from_buffer, outcome_of, settlement_of, to_settlement
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
 
@@ -100,7 +100,7 @@ def asked_first(endpoints: Sequence[Endpoint], first_id: int | None) -> Sequence
     return [endpoint for endpoint in endpoints if endpoint.delivery_id == first_id] or endpoints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutgoingGroup:
     """A message that one of a group of endpoints is to take (contract 6.4)."""
 
@@ -187,6 +187,9 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
             if tried:
                 line.cut_short.append(group.id)
             return
+        if sent.is_success:
+            slot.ended = settlement_of(line.id, delivery, sent)
+            return
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
         left = [endpoint for endpoint in left[1:] if not slot_shares.is_full(endpoint.subscription_id)]
@@ -194,8 +197,8 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)
         slot.ended = to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
-        if decision is Decision.DELIVERED or not left:
-            break
+        if not left:
+            return
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
 
 
