@@ -8,9 +8,9 @@ import re
 import select
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from itertools import count
 from typing import Any, ClassVar, Final, LiteralString
 
@@ -65,20 +65,28 @@ SUCCEEDED: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 class Connection(psycopg.Connection[Any]):
     """A connection that gives up when the server has not answered by the time until which its thread waits."""
 
-    def run(self, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Rows]:
+    @cached_property
+    def _transformer(self) -> abc.Transformer:
+        """Converts values and rows; kept, since finding out how costs more than converting a few."""
+        return Transformer(self)
+
+    def run(
+        self, statements: Sequence[tuple[bytes, Sequence[Any]]], meanwhile: Callable[[], object] | None = None
+    ) -> list[Rows]:
         """Run prepared statements in one round trip, and in one transaction; return the rows of each.
 
-        Without psycopg's cursors and its pipeline, which take three times the CPU time, and let other threads take
-        Python's lock ten times.
+        `meanwhile` is called while the server works. Without psycopg's cursors and its pipeline, which take three times
+        the CPU time, and let other threads take Python's lock ten times.
         """
-        transformer, found = Transformer(self), []
-        for result in self._results([self._prepared_query(transformer, *statement) for statement in statements]):
+        transformer, found = self._transformer, []
+        for result in self._results([self._prepared_query(*statement) for statement in statements], meanwhile):
             transformer.set_pgresult(succeeded(result))
             found.append(transformer.load_rows(0, result.ntuples, tuple))
+        transformer.set_pgresult(None)  # or it would keep the last result in memory
         return found
 
-    def _prepared_query(self, transformer: abc.Transformer, statement: bytes, values: Sequence[Any]) -> PreparedQuery:
-        query = PostgresRawQuery(transformer)
+    def _prepared_query(self, statement: bytes, values: Sequence[Any]) -> PreparedQuery:
+        query = PostgresRawQuery(self._transformer)
         query.convert(statement, values)
         state, name = self._prepared.get(query, prepare=True)
         if state is Prepare.SHOULD:
@@ -89,13 +97,15 @@ class Connection(psycopg.Connection[Any]):
             self.wait(self._prepared.maintain_gen(self))
         return name, query.params, query.formats, Format.BINARY
 
-    def _results(self, queries: Sequence[PreparedQuery]) -> list[PGresult]:
+    def _results(self, queries: Sequence[PreparedQuery], meanwhile: Callable[[], object] | None) -> list[PGresult]:
         server = self.pgconn
         lacks_begin = not self.autocommit and server.transaction_status == TransactionStatus.IDLE
         if len(queries) == 1 and not lacks_begin:
-            if _waits.until is None:
+            if _waits.until is None and not meanwhile:
                 return [server.exec_prepared(*queries[0])]
             server.send_query_prepared(*queries[0])
+            if meanwhile:
+                meanwhile()
             return [self._result()]
         server.enter_pipeline_mode()
         if lacks_begin:
@@ -103,6 +113,8 @@ class Connection(psycopg.Connection[Any]):
         for query in queries:
             server.send_query_prepared(*query)
         server.pipeline_sync()
+        if meanwhile:
+            meanwhile()
         results = [self._result() for _ in range(lacks_begin + len(queries))]
         self._next_result()  # of the sync
         server.exit_pipeline_mode()
@@ -246,12 +258,17 @@ def rows(statement: LiteralString, arguments: Arguments = ()) -> Rows:
     return rows_of_each([(statement, arguments)])[0]
 
 
-def rows_of_each(statements: Sequence[tuple[LiteralString, Arguments]]) -> list[Rows]:
-    """Run prepared statements in one round trip, and in one transaction; return the rows of each."""
+def rows_of_each(
+    statements: Sequence[tuple[LiteralString, Arguments]], meanwhile: Callable[[], object] | None = None
+) -> list[Rows]:
+    """Run prepared statements in one round trip, and in one transaction; return the rows of each.
+
+    `meanwhile` is called while the server works.
+    """
     database = connections[DEFAULT_DB_ALIAS]
     try:
         with database.wrap_database_errors, _lent(database) as lent:
-            return lent.run([as_prepared(*statement) for statement in statements])
+            return lent.run([as_prepared(*statement) for statement in statements], meanwhile)
     except OperationalError as failure:
         if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
             raise RowLocked(*failure.args) from failure.__cause__

@@ -6,6 +6,7 @@ security boundary: an endpoint may write a value in an unforeseen way.
 
 import json
 import re
+import time
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -99,8 +100,6 @@ class RequestIdentity:
 
     webhook_id: str
     """The same in every attempt (contract 4.11)."""
-    sequence: int | None = None
-    """None: it is in no line."""
     attempt: int = 1
     possible_duplicate: bool = False
     callback_url: str = ""
@@ -111,16 +110,22 @@ class RequestIdentity:
     """Within which its order counts; empty: it has none."""
 
 
-def identity_of(delivery: Outgoing, sequence: int) -> RequestIdentity:
-    """Return what distinguishes this request of `delivery`, which has a number unless it is 0: it is unordered."""
-    return RequestIdentity(
+def request_of(delivery: Outgoing) -> EncodedRequest:
+    """Return the next request of `delivery`, all but its number."""
+    identity = RequestIdentity(
         delivery.webhook_id,
-        sequence=sequence or None,
         attempt=delivery.attempts + 1,
         possible_duplicate=delivery.uncertain,
         callback_url=delivery.callback_url,
         ordering_key=delivery.ordering_key,
     )
+    return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(time.time()))
+
+
+def add_sequence(request: EncodedRequest, sequence: int) -> None:
+    """Give a request its number, unless that is 0: it is unordered."""
+    if sequence:
+        request.lines.append(f"Webhook-Sequence: {sequence}".encode())
 
 
 def webhook_request(
@@ -152,8 +157,6 @@ def webhook_request(
                 outer.update(inner.digest())
                 line += b" v1," + b2a_base64(outer.digest(), newline=False)
         lines.append(line)
-    if identity.sequence is not None:
-        lines.append(f"Webhook-Sequence: {identity.sequence}".encode())
     if identity.callback_url or identity.possible_duplicate or identity.is_test or identity.ordering_key:
         lines += _rare_lines(identity)
     return EncodedRequest(destination.method, content.url or destination.url, lines, body)

@@ -29,7 +29,7 @@ from delivery.dispatch.claim import ActiveHold
 from delivery.limits import REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import NEVER_CONFIGURED
-from delivery.webhook.request import Outgoing
+from delivery.webhook.request import Outgoing, request_of
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff, Pages
@@ -218,6 +218,8 @@ class RoundTrip:
         self._slots = slots
         self._backoff = backoff
         self.pages = Pages(slots, backoff, budget, terms)
+        self._asked: Sequence[Settling] = ()
+        """What is settled now."""
         self._spares = False
         """Whether a row was locked for longer than a statement waits: lines with such a row are left out."""
         self._is_apart = False
@@ -290,13 +292,13 @@ class RoundTrip:
 
         If somebody has locked a row, it is made once more, and `spares` the lines with such a row.
         """
-        asked = [kind for kind in kinds if not kind.is_empty]
+        asked = self._asked = [kind for kind in kinds if not kind.is_empty]
         statements = [kind.statement(spares=spares) for kind in asked]
         if self.pages.wanted:
             settled = [one.delivery_id for kind in asked for one in kind.settlements] if asked else None
             statements.append(self.pages.statement(settled, marks=not spares))
         try:
-            found = rows_of_each(statements) if statements else []
+            found = rows_of_each(statements, self._build_requests) if statements else []
         except RowLocked as failure:
             self.pages.drop()
             log.info("event_loop.row_locked", reason=failure)
@@ -313,6 +315,13 @@ class RoundTrip:
             kind.note(one)
         for kind in kinds:
             self._follow_up(kind)
+
+    def _build_requests(self) -> None:
+        """Build the requests of what is being marked; they leave once the marks are known."""
+        for kind in self._asked:
+            for slot in kind.slots:
+                if isinstance(slot.step, Send):
+                    slot.step.request = request_of(slot.step.delivery)
 
     def _follow_up(self, kind: Settling) -> None:
         """Record what the statement missed; put back what a sender may not send, though it may be marked."""

@@ -30,7 +30,7 @@ from delivery.limits import (
     STUCK_SECONDS,
     TURN_SECONDS,
 )
-from delivery.webhook.request import Outgoing, identity_of, webhook_request
+from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, Released, Releaser, active_line
@@ -295,6 +295,8 @@ class Rounds:
     def _follow(self, slot: Slot) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""
         match slot.step:
+            case Send(delivery=delivery):
+                self._start(slot, delivery)
             case Transform(delivery=delivery):
                 slot.prepare(delivery)
                 self._slots.move(slot, SlotState.TRANSFORMING)
@@ -305,8 +307,6 @@ class Rounds:
             case Wait(seconds=seconds):
                 self._slots.move(slot, SlotState.PACING)
                 slot.resumes_at = time.monotonic() + seconds
-            case Send(delivery=delivery):
-                self._start(slot, delivery)
             case Read() if slot.line.reads(slot.step):
                 self._slots.move(slot, SlotState.READING)
             case Read():
@@ -345,11 +345,11 @@ class Rounds:
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
-            at, to = datetime.now(UTC), delivery.destination
-            slot.start(delivery, sequence, at=at)
-            identity = identity_of(delivery, sequence)
-            request = webhook_request(delivery.content, to, identity, timestamp=int(at.timestamp()))
-            self._client.start(slot, request, until=now + to.timeout_seconds, lease=line)
+            slot.start(delivery, sequence, at=datetime.now(UTC))
+            assert isinstance(slot.step, Send)  # noqa: S101 - the only step that is started
+            request = slot.step.request or request_of(delivery)
+            add_sequence(request, sequence)
+            self._client.start(slot, request, until=now + delivery.destination.timeout_seconds, lease=line)
 
     def _resume(self, now: float) -> None:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""

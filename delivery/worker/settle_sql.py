@@ -129,9 +129,9 @@ _GONE: Final = gone_columns(
 )
 
 SETTLE: Final = f"""
-WITH settled AS MATERIALIZED (
+WITH settled AS (
   SELECT * FROM json_to_recordset(%(settlements)s::json) AS s ({SETTLEMENT})),
-next AS MATERIALIZED (
+next AS (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint, is_last_chance bool)),
 -- if spares

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from delivery.http.transfer import Answer
+from delivery.http.transfer import Answer, EncodedRequest
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, any_may
@@ -152,6 +152,8 @@ class Send:
     """Mark and send this delivery."""
 
     delivery: Outgoing
+    request: EncodedRequest | None = None
+    """All but its number, which comes with the mark: built while that is on its way."""
 
 
 @dataclass(frozen=True, slots=True)

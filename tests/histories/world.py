@@ -80,9 +80,11 @@ class Connection(db.Connection):
     """Called before and after each round trip, with whether a transaction is open; None: nobody has this connection."""
     is_broken = False
 
-    def run(self, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Rows]:
+    def run(
+        self, statements: Sequence[tuple[bytes, Sequence[Any]]], meanwhile: Callable[[], object] | None = None
+    ) -> list[Rows]:
         self._pass()
-        found = super().run(statements)
+        found = super().run(statements, meanwhile)
         self._pass()
         return found
 

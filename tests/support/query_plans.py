@@ -184,7 +184,9 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
         originals[text] = statement
         return text, values
 
-    def run(raw: db.Connection, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[db.Rows]:
+    def run(
+        raw: db.Connection, statements: Sequence[tuple[bytes, Sequence[Any]]], _meanwhile: object = None
+    ) -> list[db.Rows]:
         rows = []
         for text, values in statements:
             found.append(ExplainedStatement(originals[text], _explained(raw, text.decode(), values)))

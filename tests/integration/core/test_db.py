@@ -106,6 +106,16 @@ def test_statements_may_be_larger_than_what_a_socket_holds(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
+def test_the_caller_does_something_while_the_server_works(number: int, elsewhere: "psycopg.Connection[object]") -> None:
+    """The statements wait for a lock until that is done."""
+    elsewhere.execute("SELECT pg_advisory_lock(1)")
+    with waits_until(time.monotonic() + 60.0):
+        statements = [("SELECT true FROM (SELECT pg_advisory_xact_lock(1)) l", ())] * number
+        found = rows_of_each(statements, lambda: elsewhere.execute("SELECT pg_advisory_unlock(1)"))
+    assert found == [[(True,)]] * number
+
+
+@pytest.mark.parametrize("number", [1, 2])
 def test_a_server_that_does_not_answer_is_given_up(number: int) -> None:
     with waits_until(time.monotonic() + 0.2), pytest.raises(NotAnswered):
         rows_of_each([("SELECT pg_sleep(60)", ())] * number)

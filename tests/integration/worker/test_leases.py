@@ -1,6 +1,6 @@
 """Leases that are renewed during a request, and requests that end before their lease does (contract 4.11, 4.16)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -163,10 +163,10 @@ def test_lines_of_a_settle_without_an_answer_are_recovered(
     """The database may still carry it out, so only another epoch makes sure that it is no more in force."""
     hangs = iter([True])
 
-    def unanswered(statements: Sequence[tuple[Any, dict[str, Any]]]) -> list[Rows]:
+    def unanswered(statements: Sequence[tuple[Any, dict[str, Any]]], meanwhile: Callable[[], object]) -> list[Rows]:
         if any(arguments.get("settlements", "[]") != "[]" for _, arguments in statements) and next(hangs, False):
             raise NotAnswered
-        return rows_of_each(statements)
+        return rows_of_each(statements, meanwhile)
 
     monkeypatch.setattr(round_trip, "rows_of_each", unanswered)
     broker.publish_numbered(wanted.event_type, 2)

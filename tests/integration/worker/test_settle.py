@@ -20,6 +20,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.filing import SHORT_LOCK_WAIT
+from delivery.http.transfer import EncodedRequest
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.management.commands.statement import STATEMENTS
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
@@ -182,8 +183,8 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
 def test_a_settlement_missed_under_a_lock_is_settled_later(
     wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locked_after_it(statements: Sequence[Any]) -> list[Rows]:
-        found = rows_of_each(statements)
+    def locked_after_it(statements: Sequence[Any], meanwhile: Callable[[], object]) -> list[Rows]:
+        found = rows_of_each(statements, meanwhile)
         elsewhere.execute("SELECT FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED")
         return found
 
@@ -204,6 +205,36 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     slots.move(slot, SlotState.SETTLING)
     assert [*trip.settle()] == [slot]
     assert (broker.statuses(wanted), slot.sequence) == ([CANCELLED, IN_FLIGHT], 1)
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_request_is_built_while_its_mark_is_on_the_way(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lacks the number, which the answer to the mark says."""
+
+    built: list[EncodedRequest | None] = []
+
+    def observed(statements: Sequence[Any], meanwhile: Callable[[], object]) -> list[Rows]:
+        def build() -> None:
+            built.append(send.request)
+            meanwhile()
+            built.append(send.request)
+
+        return rows_of_each(statements, build)
+
+    broker.publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    (following,) = broker.outgoing_of(line.claim)
+    (slot,), send = line.slots, Send(following)
+    slot.step, slot.ended = send, broker.settlement(line, delivery)
+    slots = Slots()
+    slots.add(line)
+    trip = RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())
+    monkeypatch.setattr(round_trip, "rows_of_each", observed)
+    assert [*trip.settle()] == [slot]
+    before, request = built
+    assert (before, slot.sequence) == (None, 1)
+    assert request
+    assert (request.headers["webhook-id"], "Webhook-Sequence" in request.headers) == (following.webhook_id, False)
 
 
 @pytest.mark.behaviour("4.11")
@@ -326,8 +357,10 @@ class Unheard:
         self.lost = 0
         monkeypatch.setattr(round_trip, "rows_of_each", self)
 
-    def __call__(self, statements: Sequence[tuple[Any, Mapping[str, Any]]]) -> list[Rows]:
-        found = rows_of_each(statements)
+    def __call__(
+        self, statements: Sequence[tuple[Any, Mapping[str, Any]]], meanwhile: Callable[[], object]
+    ) -> list[Rows]:
+        found = rows_of_each(statements, meanwhile)
         if not self.lost and any(arguments.get(self.when, "[]") != "[]" for _, arguments in statements):
             self.lost += 1
             self.meanwhile()
