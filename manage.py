@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Django's command line, in the environment that `./broker manage` sets up."""
+"""Django's command line."""
 
 import os
 import sys
 
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 
+from broker_project.environment import read_settings
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["test"]:  # pytest starts what it needs, and has settings of its own
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[2:]])  # noqa: S606 - no shell
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
-    try:
-        settings.LOGGING  # noqa: B018 - reads the settings, where Django itself would put off what is wrong with them
-    except ImproperlyConfigured as problem:
-        sys.exit(f"broker: {problem}")
+    read_settings()
     execute_from_command_line(sys.argv)

@@ -1,15 +1,25 @@
 """The Celery application."""
 
 import os
-from typing import Any
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 from celery import Celery
-from celery.signals import worker_ready
+from celery.concurrency.thread import TaskPool
+from celery.signals import worker_init, worker_ready
 from django.conf import settings
 
+from broker_project.environment import read_settings
 from broker_project.server.runtime import collect_garbage_less_often, tune_runtime
 
+OTHER_POOL: Final = (
+    "broker: a worker needs a pool of threads, as the settings have it: leave -P out, and say how many with -c."
+)
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
+os.environ.setdefault("FLOWER_CONF", str(Path(__file__).with_name("read_only_flower.py")))
+read_settings()
 
 
 def celery_settings() -> dict[str, Any]:
@@ -21,6 +31,17 @@ def celery_settings() -> dict[str, Any]:
 app = Celery("broker_project")
 app.add_defaults(celery_settings)
 app.autodiscover_tasks()
+
+
+@worker_init.connect
+def refuse_other_pools(sender: Any, **_signal: object) -> None:
+    """End a worker with another pool: only threads share an event loop, connections and a clean stop.
+
+    Celery takes `-P prefork`, which is its own default, for no choice.
+    """
+    asked = {argument.removeprefix("-P").removeprefix("--pool=") for argument in sys.argv}
+    if "prefork" in asked or not issubclass(sender.pool_cls, TaskPool):
+        sys.exit(OTHER_POOL)
 
 
 @worker_ready.connect

@@ -2,11 +2,13 @@
 
 import contextlib
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import environ
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.core.egress import Network, networks_in
@@ -27,6 +29,14 @@ JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
 YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def read_settings() -> None:
+    """Read the settings, where Django would put that off, and end the process with one line if something is wrong."""
+    try:
+        settings.LOGGING  # noqa: B018
+    except ImproperlyConfigured as problem:
+        sys.exit(f"broker: {problem}")
 
 
 def text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Flower's configuration file: behind a login, for reading only, with less memory.
+"""Flower's configuration file, also if none is named: behind a login, for reading only, with less memory.
 
 By itself Flower shows `/metrics`, `/healthcheck` and its errors to everyone. Access is decided before it routes a
 request.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+import structlog
 from flower import command
 from flower.app import Flower
 from tornado.httputil import HTTPServerRequest
@@ -17,13 +18,29 @@ from tornado.web import RequestHandler
 
 from broker_project.server.runtime import collect_garbage_more_often
 
+# Flower's options; its command line takes precedence.
+address = "127.0.0.1"
+read_only = True
+enable_events = False
+"""Workers send events from the start, so Flower need not tell them to, again and again."""
+max_tasks = 1_000
+"""Tasks that Flower keeps in memory: some minutes of a busy broker."""
+
 SAFE_METHODS: Final = {"GET", "HEAD"}
 TASK_LIST: Final = "/tasks/datatable"
 """Read with POST, because it has too many parameters for a URL."""
 
+log = structlog.get_logger(__name__)
+
 
 class ReadOnlyFlower(Flower):  # type: ignore[misc] # it is not typed
     """Flower for the logins of `--basic-auth`; without any, for nobody."""
+
+    def start_http_server(self) -> Any:
+        """Listen, and say so if nobody can log in."""
+        if not self.options.basic_auth:
+            log.warning("flower.closed", hint="nobody can log in: set FLOWER_BASIC_AUTH to name:password")
+        return super().start_http_server()
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return the handler of a request: a refusal, or Flower's own."""

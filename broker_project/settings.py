@@ -32,7 +32,9 @@ from broker_project.environment import (
     web_address,
 )
 from broker_project.logging import with_traces, without_details, without_tokens, without_traces_of_refusals
+from broker_project.stack.variables import set_development_defaults
 
+set_development_defaults()
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
@@ -161,8 +163,8 @@ CELERY_RESULT_EXPIRES = None
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_SEND_TASK_EVENTS = True
 CELERY_WORKER_POOL = "threads"
-"""Also if a command says `-P prefork`, Celery's default: it closes the database's pool around every task, and its
-children neither share an event loop nor stop cleanly."""
+"""Others are refused. Prefork, Celery's default, closes the database's pool around every task, and its children neither
+share an event loop nor stop cleanly."""
 CELERY_WORKER_CONCURRENCY = 8
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_DISABLE_PREFETCH = True

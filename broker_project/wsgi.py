@@ -1,10 +1,13 @@
 """Django's application, in which requests to the API skip the middleware of pages."""
 
 import os
+import re
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import django
+import structlog
 from django.conf import settings
 from django.core.cache import close_caches
 from django.core.exceptions import DisallowedHost
@@ -22,6 +25,16 @@ from broker_project.server.browser_headers import GetResponse
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 
+
+DROPS_UNDERSCORES: Final = ("gunicorn", "waitress", "runserver")
+"""Servers that drop headers with underscores: modules that have imported this one, or Django's command."""
+PASSES_IT: Final = re.compile("dangerous|FILTER_STRING")
+"""Values of gunicorn's options `--header-map` and `--forwarder-headers` with which it passes `FILTER_STRING`."""
+ADVICE: Final = (
+    "send Filter-String instead, or use a server that passes it: docs/how-to/deploy.md, Web servers and FILTER_STRING"
+)
+
+log = structlog.get_logger(__name__)
 
 ANSWER: Final = "broker.answer"
 """Where a request notes the answer that middleware is to complete."""
@@ -74,6 +87,13 @@ def _with_middleware(answer: GetResponse) -> GetResponse:
     return cast(GetResponse, chain)
 
 
+def warn_of_server() -> None:
+    """Warn if the server that has imported this drops `FILTER_STRING`, so that no header filter matches (2.3)."""
+    for server in DROPS_UNDERSCORES:
+        if server in {*sys.modules, *sys.argv[1:2]} and not any(map(PASSES_IT.search, sys.argv)):
+            log.warning("web.filter_string_dropped", server=server, hint=ADVICE)
+
+
 django.setup(set_prefix=False)
 # Django resets all of this before and after each request. But here nothing records queries, has caches or other URLs,
 # and a request that ends gives its connection back.
@@ -82,3 +102,4 @@ request_started.disconnect(close_old_connections)
 request_finished.disconnect(close_caches)
 request_finished.disconnect(reset_urlconf)
 application = WebApplication()
+warn_of_server()

@@ -42,8 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--history", type=int, default=4_000, metavar="N", help="attempts that summaries are made of")
 
 
-def pytest_configure() -> None:
-    """Give each process that runs tests a Redis database of its own, for they run side by side, and quick clients."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each process that runs tests a Redis database of its own, for they run side by side, and quick clients.
+
+    If nothing is chosen, leave out what `./broker test` runs apart or not at all.
+    """
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = "not faults and not lengthy and not cluster"
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
     structlog.configure(cache_logger_on_first_use=False)  # a cached logger is not seen by capture_logs()
     settings.WHITENOISE_AUTOREFRESH = True  # else every client of Django's begins by reading all static files

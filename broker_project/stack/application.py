@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -28,9 +27,6 @@ WORKER_STOP_SECONDS = 70.0
 """It waits for its requests in flight, which may take a minute."""
 HEARTBEAT_SECONDS = "10"
 """Between two messages to Flower that a worker is alive: every one wakes worker, Redis and Flower."""
-FLOWER_TASKS = 1_000
-"""Tasks that Flower keeps in memory: some minutes of a busy broker."""
-FLOWER_CONFIG = Path(__file__).parents[1] / "read_only_flower.py"
 
 
 def answers(url: str, login: str = "") -> bool:
@@ -111,13 +107,10 @@ class Application:
 
     def flower(self) -> Service:
         """Return the read-only view of queues and tasks, behind a login."""
-        address = (f"--address={LOOPBACK}", f"--port={self.flower_port}")
-        # Workers send events from the start, so Flower need not tell them to, again and again.
-        events = ("--enable_events=False", f"--max_tasks={FLOWER_TASKS}")
         return Service(
             name="flower",
             # Not behind the web server: until it listens, another program may take its port.
-            command=celery("flower", *address, "--read_only=True", *events, f"--conf={FLOWER_CONFIG}"),
+            command=celery("flower", f"--port={self.flower_port}"),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),
             stop_signal=signal.SIGINT,

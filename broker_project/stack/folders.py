@@ -102,7 +102,9 @@ class StackSettings:
         return int(self.store(name, str(port)))
 
     def chosen_port(self, name: str) -> int:
-        """Return the port that a running stack has chosen."""
+        """Return the port that a running stack has chosen; raise `StackError` if it has not yet."""
+        if name not in self._values:
+            raise StackError(f"the stack in {self.folder} is still starting: try again when it is there")
         return int(self._values[name])
 
     def _read(self) -> None:

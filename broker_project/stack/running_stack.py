@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_project.environment import switch
 from broker_project.stack.application import Application, python
 from broker_project.stack.bootstrap import START_HEARTBEAT_SECONDS, heartbeat
-from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder, StackSettings
-from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
-from broker_project.stack.secret_keys import LAST, secret_key, store_key
-from broker_project.stack.set_up import ADMIN, VALID_LOGIN, WRONG_SETTINGS
+from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder
+from broker_project.stack.ports import LOOPBACK, hold
+from broker_project.stack.secret_keys import LAST, store_key
+from broker_project.stack.set_up import VALID_LOGIN, WRONG_SETTINGS
 from broker_project.stack.stores import Stores, running_stores, silent
 from broker_project.stack.supervisor import Service, Supervisor
+from broker_project.stack.variables import ADMIN, flower_login, variables
 
-DEVELOPMENT = "BROKER_DEVELOPMENT"
 WEB_PORT = 8000
 FLOWER_PORT = 5555
 
@@ -35,24 +34,6 @@ class Stack:
 
     flower_login: str
     logs: Path
-
-
-def variables(settings: StackSettings, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
-    """Return the environment of an embedded stack; variables of the user take precedence."""
-    in_development = switch(DEVELOPMENT, default=DEVELOPMENT not in os.environ)
-    defaults = {
-        "BROKER_SECRET_KEY": secret_key(settings),
-        "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
-        "BROKER_PUBLIC_URL": f"http://{LOOPBACK}:{web_port}" if in_development else "",
-        DEVELOPMENT: "1",
-        "BROKER_ALLOWED_NETWORKS": LOOPBACK_NETWORKS,
-        "BROKER_LAKE": str(settings.folder / "lake"),
-        "BROKER_LOG_FORMAT": "console",
-        "DJANGO_SETTINGS_MODULE": "broker_project.settings",
-        **stores,
-    }
-    names = ("DATABASE_URL", "REDIS_URL", *defaults)
-    return defaults | {name: os.environ[name] for name in names if name in os.environ}
 
 
 @contextlib.contextmanager
@@ -85,17 +66,17 @@ def _start(
         is_valid = _set_up(environment, password)
     admin_login = f"{ADMIN}:{password}" if is_valid else ""
     store_key(settings, LAST)
-    flower_login = f"{ADMIN}:{settings.secret('Flower password', PASSWORD_BYTES)}"
+    login = flower_login(settings)
     installation = settings.secret("installation")[:8]
     flower_port = settings.port("Flower", FLOWER_PORT)  # as late as possible: not held until Flower listens
-    application = Application(environment, web_port, flower_port, flower_login, installation)
+    application = Application(environment, web_port, flower_port, login, installation)
     allowed = environment["BROKER_ALLOWED_NETWORKS"] or "no private network"
     say(f"endpoints may be on the internet and on {allowed}, according to BROKER_ALLOWED_NETWORKS")
     wanted = services(application)
     say(f"starting {', '.join(service.name for service in wanted)} ...")
     stores.supervisor.start(*wanted)
     web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
-    return Stack(stores.supervisor, environment, web, flower, admin_login, flower_login, logs)
+    return Stack(stores.supervisor, environment, web, flower, admin_login, login, logs)
 
 
 def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:

@@ -17,7 +17,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
 
-ADMIN = "admin"
+from broker_project.stack.variables import ADMIN
+
 VALID_LOGIN = "the login is valid"
 WRONG_SETTINGS = 3
 REDIS_SECONDS: Final = 5

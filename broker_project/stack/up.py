@@ -15,9 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from broker_project.stack.bootstrap import say
 from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackError, StackFolder, StackSettings, is_locked
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack, variables
-from broker_project.stack.secret_keys import RUNNING, check_key
-from broker_project.stack.stores import embedded_stores, running_stores
+from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack
+from broker_project.stack.secret_keys import check_key
+from broker_project.stack.stores import running_stores
+from broker_project.stack.variables import variables, variables_of_running
 
 INTERRUPTED: Final = 130
 
@@ -84,15 +85,11 @@ def manage(*arguments: str) -> int:
     """Run manage.py with the servers of the running stack; if none is running, with servers of its own."""
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
-        settings = StackSettings(folder.settings, say)
-        check_key(settings, RUNNING)
-        environment, _ = embedded_stores(folder, settings, settings.chosen_port)
-        return _manage(settings, environment, settings.chosen_port("web"), *arguments)
+        return _manage(variables_of_running(folder), *arguments)
     with running_stores(STATE, say=say, check=check_key) as stores:
-        return _manage(stores.settings, stores.environment, WEB_PORT, *arguments)
+        return _manage(variables(stores.settings, stores.environment, WEB_PORT), *arguments)
 
 
-def _manage(settings: StackSettings, stores: dict[str, str], web_port: int, *arguments: str) -> int:
+def _manage(environment: dict[str, str], *arguments: str) -> int:
     command = (sys.executable, str(ROOT / "manage.py"), *arguments)
-    environment = os.environ | variables(settings, stores, web_port)
-    return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - our own command
+    return subprocess.run(command, env=os.environ | environment, check=False).returncode  # noqa: S603 - our own command

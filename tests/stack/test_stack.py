@@ -12,12 +12,13 @@ import pytest
 import requests
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack.application import FLOWER_CONFIG, Application
-from broker_project.stack.folders import StackFolder, StackSettings
+from broker_project.stack.application import Application
+from broker_project.stack.folders import ROOT, StackFolder, StackSettings
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.running_stack import Stack, running_stack, variables
+from broker_project.stack.running_stack import Stack, running_stack
 from broker_project.stack.stores import supervised
 from broker_project.stack.up import addresses
+from broker_project.stack.variables import variables
 from tests.support.real_broker import TIMEOUT_SECONDS
 
 WEB = "http://127.0.0.1:8002"
@@ -139,7 +140,7 @@ import time, uuid
 from celery.events.state import State
 from tornado.options import OptionParser
 
-OptionParser().parse_config_file({str(FLOWER_CONFIG)!r})
+OptionParser().parse_config_file({str(ROOT / "broker_project" / "read_only_flower.py")!r})
 state, clock = State(max_tasks_in_memory={REMEMBERED}), 0
 
 
