@@ -27,9 +27,9 @@ SEMGREP = STATE / "semgrep"
 LOCKS = ROOT / "requirements"
 STAMP = "complete.json"
 HEARTBEAT_SECONDS = 10.0
-"""An installation reports at this interval that it is still running."""
+"""A long step reports at this interval that it is still running."""
 START_HEARTBEAT_SECONDS = 3.0
-"""A start reports at this interval what it waits for: it takes seconds, and somebody watches."""
+"""A start reports after this time what it waits for: it takes seconds, and somebody watches."""
 
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Certificates of Linux distributions, for a pip that does not use them by itself."""
@@ -88,12 +88,14 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def heartbeat(say: Callable[[str], None], what: Callable[[], str], seconds: float) -> Iterator[None]:
-    """While the body runs, say at an interval what takes so long, and for how long it has."""
+    """While the body runs, say what takes so long, and for how long it has; less often as time goes on."""
     started, is_over = time.monotonic(), threading.Event()
 
     def beat() -> None:
-        while not is_over.wait(seconds):
+        pause = seconds
+        while not is_over.wait(pause):
             say(f"... still {what()} after {time.monotonic() - started:.0f} s")
+            pause = min(2 * pause, HEARTBEAT_SECONDS)
 
     beating = threading.Thread(target=beat, daemon=True)
     beating.start()

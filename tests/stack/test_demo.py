@@ -15,8 +15,8 @@ from standardwebhooks import Webhook
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState, rows_of
 from analytics.pipeline import tables
 from broker_client import Message
-from broker_project.stack.demo import cast
-from broker_project.stack.demo.cast import SampleEndpoint
+from broker_project.stack.demo import cast, demo
+from broker_project.stack.demo.cast import Cast, SampleEndpoint
 from broker_project.stack.demo.demo import WHERE_TO_LOOK
 from broker_project.stack.demo.events import KINDS, RECEIVERS, event, price_of
 from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
@@ -24,6 +24,7 @@ from broker_project.stack.demo.summary import Summary, figures_of
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.load.exchanges import Call, Exchange, Published, read_log, write_log
 from broker_project.stack.load.management_client import Management
+from broker_project.stack.load.publisher import Caller, Event, Publisher
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.api import client_of
@@ -129,6 +130,24 @@ def test_a_reader_of_the_mailbox_logs_what_it_fetches(tmp_path: Path) -> None:
     logged = [Exchange(**fields) for fields in read_log(tmp_path / "log")]
     told = [(one.number, one.status, one.attempt, one.flagged, one.altered) for one in logged]
     assert told == [(49, 200, 1, False, False), (50, 500, 1, False, False), (50, 200, 2, True, False)]
+
+
+def test_the_burst_begins_when_the_steady_pace_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "LOOK_SECONDS", 0.01)
+    began_beside_others: list[bool] = []
+
+    def nothing() -> Iterator[Event]:
+        began_beside_others.append(paced.is_alive())
+        burst.problem = "that is enough"
+        yield from ()
+
+    session = requests.Session()
+    paced = Publisher("", session, iter(()), interval_seconds=0.2)
+    burst = Publisher("", session, nothing(), batch_size=20, interval_seconds=0.0)
+    caller = Caller("", session, iter(()), bytes, interval_seconds=1.0)
+    paced.start()
+    demo._wait_until_arrived(Cast([paced], [burst], caller, []))
+    assert began_beside_others == [False]
 
 
 # --- verdict ------------------------------------------------------------------------------
