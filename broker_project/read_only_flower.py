@@ -11,8 +11,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
+from django.conf import settings
 from flower import command
 from flower.app import Flower
+from flower.views.broker import BrokerView
 from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler
 
@@ -29,6 +31,15 @@ max_tasks = 1_000
 SAFE_METHODS: Final = {"GET", "HEAD"}
 TASK_LIST: Final = "/tasks/datatable"
 """Read with POST, because it has too many parameters for a URL."""
+
+QUEUES: Final = "/broker"
+TABLE: Final = b'<section class="broker-table-card"'
+"""Begins the table of queues in the page."""
+BACKLOG: Final = f'<a href="{settings.PUBLIC_URL}/admin/delivery/line/">Lines</a>' if settings.PUBLIC_URL else "Lines"
+EXPLANATION: Final = (
+    "<p>These are turns that no worker has taken yet, not deliveries: a turn brings up to 256 lines to a worker, and"
+    f" deliveries wait in PostgreSQL. What waits, and how long, is in the admin site under {BACKLOG}.</p>"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +60,18 @@ class ReadOnlyFlower(Flower):  # type: ignore[misc] # it is not typed
         if request.method not in SAFE_METHODS and request.path != TASK_LIST:
             text = "Flower is read-only: it cannot control workers or tasks here."
             return self.get_handler_delegate(request, Refusal, {"status": 403, "text": text})
+        if request.path == QUEUES:
+            return self.get_handler_delegate(request, ExplainedQueues)
         return super().find_handler(request, **kwargs)
+
+
+class ExplainedQueues(BrokerView):  # type: ignore[misc] # it is not typed
+    """Flower's page of queues, which also says what their lengths mean."""
+
+    def render_string(self, template_name: str, **values: Any) -> bytes:
+        """Return the page with the explanation above the table."""
+        page: bytes = super().render_string(template_name, **values)
+        return page.replace(TABLE, EXPLANATION.encode() + TABLE, 1)
 
 
 class Refusal(RequestHandler):

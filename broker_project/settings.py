@@ -180,17 +180,12 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "broker_project.beat:Schedule"
 CELERY_BEAT_SCHEDULE = {
-    "sweep lines": {
-        "task": "delivery.sweep",
+    "do chores": {
+        "task": "delivery.chores",
         "schedule": 30.0,
         "options": {"expire_seconds": 30},
-        "description": "Wakes lines that have due work and no worker. Workers do this too.",
-    },
-    "run periodic jobs": {
-        "task": "delivery.run_periodic_jobs",
-        "schedule": 30.0,
-        "options": {"expire_seconds": 30},
-        "description": "Runs due delays, expiry, announcements, replays, backfills and probes. Workers do this too.",
+        "description": "Wakes lines that have due work and no worker; runs due delays, expiry, announcements, replays"
+        " and backfills. Workers do this every second.",
     },
     "maintain tables": {
         "task": "delivery.maintain",

@@ -7,8 +7,7 @@ from django.conf import settings
 
 from broker_project.core.encryption import keyring
 from delivery.callbacks.address import callback_terms
-from delivery.dispatch import notify
-from delivery.dispatch import sweep as dispatch_sweep
+from delivery.dispatch import notify, sweep
 from delivery.maintenance import periodic
 from delivery.publish import idempotency
 from delivery.volatile import publish_volatile, send_once
@@ -16,15 +15,21 @@ from delivery.volatile.publish_volatile import PURPOSE
 from delivery.worker import process
 
 
-@shared_task(bind=True, name=notify.TURN)
-def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
-    """Let this worker run these lines, or those woken on `queue`, for one turn each (contract 4.14).
+def turn(self: "Task[..., str]", line_ids: list[int] | None = None) -> str:
+    """Let this worker run these lines, or those woken on the task's queue, for one turn each (contract 4.14).
 
     The event loop sends the next turn of each line that it releases with more work: so the chain grows link by link.
+    The result, for Flower, says what is known before that: what the event loop was given.
     """
-    if event_loop := _worker(self.app).wait_until_started():
-        request = self.request
-        process.take_turn(queue, line_ids, event_loop, notify.Link(request.root_id, request.id))
+    event_loop = _worker(self.app).wait_until_started()
+    if event_loop is None:
+        return "no lines taken: PostgreSQL does not answer"
+    link = notify.Link(self.request.root_id, self.request.id)
+    return process.take_turn(self.name.removeprefix(notify.TURN), line_ids, event_loop, link)
+
+
+for _queue in (notify.TOPIC, notify.RETRY, *settings.SENDER_QUEUES, notify.CALLBACKS):
+    shared_task(bind=True, name=notify.TURN + _queue)(turn)
 
 
 @shared_task(name=publish_volatile.TASK)
@@ -34,15 +39,10 @@ def send_volatile(envelope_id: str, encrypted: str) -> None:
     sender.open_and_send(envelope_id, encrypted, keyring(PURPOSE))
 
 
-@shared_task(name="delivery.sweep")
-def sweep() -> None:
-    """Wake lines with due work and no worker, in case no worker sweeps."""
-    dispatch_sweep.wake_workers_of(dispatch_sweep.due_lines())
-
-
-@shared_task(name="delivery.run_periodic_jobs")
-def run_periodic_jobs() -> None:
-    """Run the periodic jobs once, as every worker does."""
+@shared_task(name="delivery.chores")
+def do_chores() -> None:
+    """Wake lines with due work and no worker, and run the periodic jobs, as every worker does each second."""
+    sweep.wake_workers_of(sweep.due_lines())
     periodic.run_periodic_jobs()
 
 

@@ -20,6 +20,6 @@ turn.apply_async(args=[queue], expires=5)
 # ok: celery-timer
 Line.objects.filter(pk=line).update(due_at=tomorrow)
 # ok: celery-timer
-schedule = {"task": "delivery.sweep", "schedule": 5.0, "options": {"expire_seconds": 5}}
+schedule = {"task": "delivery.chores", "schedule": 30.0, "options": {"expire_seconds": 30}}
 # ok: celery-timer
 countdown = 5

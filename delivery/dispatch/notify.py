@@ -26,7 +26,8 @@ from redis.retry import Retry
 
 from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, LISTEN_SECONDS, MAX_TASKS, OWNED_SECONDS
 
-TURN: Final = "delivery.turn"
+TURN: Final = "delivery.turn."
+"""Begins the names of turns, which end with their queue: Flower shows turns by lane."""
 CHANNEL: Final = "broker:worker:"
 """Begins the name of the channel on which a worker hears of new work."""
 TOPIC: Final = "topic"
@@ -175,8 +176,8 @@ def send_link(queue: str, line_ids: Sequence[int], link: Link) -> bool:
     """Send the turn that follows on `link`, for lines that have been released with more work. Never raises."""
     return _is_served(queue) and guarded(
         lambda: _hints().send_task(
-            TURN,
-            args=[queue, line_ids],
+            TURN + queue,
+            args=[line_ids],
             queue=queue,
             root_id=link.root_id,
             parent_id=link.task_id,
@@ -244,7 +245,7 @@ def guarded(hint: Callable[[], object]) -> bool:
 
 
 def _send_turn(queue: str) -> None:
-    _hints().send_task(TURN, args=[queue], queue=queue, retry=False, ignore_result=True)
+    _hints().send_task(TURN + queue, queue=queue, retry=False, ignore_result=True)
 
 
 def _is_served(queue: str) -> bool:

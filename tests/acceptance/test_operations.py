@@ -89,5 +89,5 @@ def test_the_list_of_tasks_can_be_read(broker: Broker) -> None:
 
 
 def test_a_command_with_a_similar_path_is_refused(broker: Broker) -> None:
-    command = f"{broker.stack.flower}/api/task/send-task/delivery.turn{READ_BY_POST}"
+    command = f"{broker.stack.flower}/api/task/send-task/delivery.turn.topic{READ_BY_POST}"
     assert requests.post(command, auth=login(broker), timeout=TIMEOUT_SECONDS).status_code == 403

@@ -78,6 +78,7 @@ def test_flower_lists_every_queue(stack: Stack) -> None:
     wait_until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * (os.cpu_count() or 1)])
     page = shown("/broker").text
     assert [queue for queue in (*queues, "analytics") if f">{queue}<" not in page] == []
+    assert f'<a href="{stack.web}/admin/delivery/line/">Lines</a>' in page
 
 
 @pytest.mark.faults
@@ -90,7 +91,7 @@ def test_only_line_workers_run_lines(stack: Stack) -> None:
 @pytest.mark.faults
 def test_beat_follows_the_schedule_in_the_database(stack: Stack) -> None:
     log = stack.supervisor["beat"].log
-    wait_until(lambda: "Sending due task sweep lines (delivery.sweep)" in log.read_text())
+    wait_until(lambda: "Sending due task do chores (delivery.chores)" in log.read_text())
     assert "Traceback" not in log.read_text()
 
 
@@ -153,9 +154,9 @@ def tell(kind, task, **fields):
 most = 0
 for _ in range({TASKS}):
     task = str(uuid.uuid4())
-    tell("task-received", task, name="delivery.turn", root_id=task, parent_id=None)
+    tell("task-received", task, name="delivery.turn.topic", root_id=task, parent_id=None)
     tell("task-succeeded", task, result="None", runtime=0.1)
-    most = max(most, len(state.tasks_by_type["delivery.turn"]))
+    most = max(most, len(state.tasks_by_type["delivery.turn.topic"]))
 print(most)
 """
 

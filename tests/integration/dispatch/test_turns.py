@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -99,9 +100,30 @@ def test_turns_of_a_line_are_a_chain_however_slow_it_is(receiver: Receiver, even
     assert events.of("task-failed") == []
 
 
+@pytest.mark.behaviour("4.14")
+def test_a_turn_is_named_for_its_lane_and_says_what_the_worker_was_given(receiver: Receiver, events: Events) -> None:
+    lanes = ("topic", "queue.0", "queue.1", "callbacks")
+    with celery_worker("lanes", lanes, before="import delivery.limits as limits; limits.SWEEP_SECONDS = 600.0"):
+        wait_until(lambda: events.of("worker-online"))
+        topic = factories.subscription(endpoint=receiver.url("/topic"))
+        jobs = factories.event_type(kind=EventKind.QUEUE)
+        factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
+        for event_type in (topic.event_type, jobs):
+            publish_numbered(event_type, 5)
+        wait_until(lambda: len(results(events)) >= 3, saying=lambda: events.seen)
+    assert results(events).keys() == {f"delivery.turn.{lane}" for lane in ("topic", "queue.0", "queue.1")}
+    assert all(re.fullmatch(r"'1 line taken; \d were running here'", result) for result in results(events).values())
+
+
+def results(events: Events) -> dict[str, str]:
+    """Return the last result of the tasks of each name."""
+    names = {event["uuid"]: event["name"] for event in events.of("task-received")}
+    return {names[event["uuid"]]: event["result"] for event in events.of("task-succeeded")}
+
+
 def links_of(line_id: int, events: Events) -> list[Event]:
     """Return the turns that were sent for this line, after the one that it was woken for."""
-    received = [event for event in events.of("task-received") if event["name"] == notify.TURN]
+    received = [event for event in events.of("task-received") if event["name"] == notify.TURN + QUEUE]
     return [event for event in received if f"[{line_id}]" in event["args"]]
 
 

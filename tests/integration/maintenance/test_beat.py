@@ -21,8 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ROOT = "/admin/django_celery_beat"
 OURS = {
-    "sweep lines": "every 30 seconds",
-    "run periodic jobs": "every 30 seconds",
+    "do chores": "every 30 seconds",
     "maintain tables": "every 3600 seconds",
     "forget idempotency keys": "every 600 seconds",
     "forget logins": "every 600 seconds",
@@ -92,17 +91,17 @@ def test_changes_by_an_admin_survive_a_restart(admin: Client, summaries: None) -
     beat().names()
     slower = IntervalSchedule.objects.create(every=2, period=IntervalSchedule.HOURS)
     edit(admin, PeriodicTask.objects.get(name="maintain tables"), interval=str(slower.pk))
-    edit(admin, PeriodicTask.objects.get(name="sweep lines"), enabled="")
+    edit(admin, PeriodicTask.objects.get(name="do chores"), enabled="")
     again = beat()
-    assert again.names() == OURS.keys() - {"sweep lines"}
+    assert again.names() == OURS.keys() - {"do chores"}
     assert again.schedule["maintain tables"].schedule.run_every == timedelta(hours=2)
 
 
 def test_a_running_beat_sees_a_change_by_an_admin(admin: Client, summaries: None) -> None:
     running = beat()
-    assert "sweep lines" in running.names()
-    edit(admin, PeriodicTask.objects.get(name="sweep lines"), enabled="")
-    assert "sweep lines" not in running.names()
+    assert "do chores" in running.names()
+    edit(admin, PeriodicTask.objects.get(name="do chores"), enabled="")
+    assert "do chores" not in running.names()
 
 
 def test_saving_a_run_undoes_no_change_made_meanwhile() -> None:
@@ -154,10 +153,10 @@ def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) 
     before = running.names()
     with monkeypatch.context() as away:
         away.setattr(running, "enabled_models", refuse)
-        PeriodicTask.objects.filter(name="sweep lines").update(enabled=False)
+        PeriodicTask.objects.filter(name="do chores").update(enabled=False)
         PeriodicTasks.update_changed()
         assert running.names() == before
-    assert running.names() == before - {"sweep lines"}, "seen at the next look"
+    assert running.names() == before - {"do chores"}, "seen at the next look"
 
 
 def refuse() -> None:
@@ -175,8 +174,8 @@ def test_a_beat_that_starts_before_the_database_waits_for_it(monkeypatch: pytest
 def test_required_tasks_can_be_disabled_but_not_deleted(admin: Client) -> None:
     beat().names()
     (interval,) = IntervalSchedule.objects.filter(every=30)
-    own = PeriodicTask.objects.create(name="own", task="delivery.sweep", interval=interval)
-    ours = PeriodicTask.objects.get(name="sweep lines")
+    own = PeriodicTask.objects.create(name="own", task="delivery.chores", interval=interval)
+    ours = PeriodicTask.objects.get(name="do chores")
     for address, form in (
         (f"{ROOT}/periodictask/{ours.pk}/delete/", {"post": "yes"}),
         (f"{ROOT}/intervalschedule/{interval.pk}/delete/", {"post": "yes"}),
@@ -223,7 +222,7 @@ def test_every_page_shows(admin: Client, page: str, summaries: None) -> None:
 
 def test_an_entry_shows_what_it_does_and_lists_the_tasks_there_are(admin: Client) -> None:
     beat().names()
-    task = PeriodicTask.objects.get(name="sweep lines")
+    task = PeriodicTask.objects.get(name="do chores")
     page = admin.get(f"{ROOT}/periodictask/{task.pk}/change/").content.decode()
     assert "Wakes lines that have due work" in page
     assert '<option value="delivery.maintain">' in page
@@ -237,21 +236,27 @@ def operator() -> Client:
 
 def test_others_than_superusers_say_when_and_nothing_of_what(operator: Client) -> None:
     beat().names()
-    task = PeriodicTask.objects.get(name="sweep lines")
+    task = PeriodicTask.objects.get(name="do chores")
     slower = IntervalSchedule.objects.create(every=2, period=IntervalSchedule.HOURS)
     given = {"interval": str(slower.pk), "task": "delivery.maintain", "regtask": "delivery.maintain"}
     edit(operator, task, **given, name="mine", args='["x"]', kwargs='{"x": 1}', queue="analytics")
     now = PeriodicTask.objects.get(pk=task.pk)
-    assert (now.name, now.task, now.args, now.kwargs, now.queue) == ("sweep lines", "delivery.sweep", "[]", "{}", None)
+    assert (now.name, now.task, now.args, now.kwargs, now.queue) == ("do chores", "delivery.chores", "[]", "{}", None)
     assert now.interval == slower
 
 
 def test_others_than_superusers_schedule_nothing_of_their_own(operator: Client) -> None:
     beat().names()
     own = PeriodicTask.objects.create(
-        name="own", task="delivery.sweep", interval=IntervalSchedule.objects.earliest("pk")
+        name="own", task="delivery.chores", interval=IntervalSchedule.objects.earliest("pk")
     )
-    form = {"name": "mine", "regtask": "delivery.sweep", "interval": str(own.interval_id), "args": "[]", "kwargs": "{}"}
+    form = {
+        "name": "mine",
+        "regtask": "delivery.chores",
+        "interval": str(own.interval_id),
+        "args": "[]",
+        "kwargs": "{}",
+    }
     assert operator.post(f"{ROOT}/periodictask/add/", form).status_code == 403
     for page in ("change", "delete"):
         assert operator.post(f"{ROOT}/periodictask/{own.pk}/{page}/", {**form, "post": "yes"}).status_code == 403
@@ -261,7 +266,7 @@ def test_others_than_superusers_schedule_nothing_of_their_own(operator: Client) 
 @pytest.mark.parametrize("action", ["run_tasks", "enable_tasks", "disable_tasks", "toggle_tasks", "delete_selected"])
 def test_a_list_of_entries_does_nothing_to_them(admin: Client, action: str) -> None:
     beat().names()
-    task = PeriodicTask.objects.get(name="sweep lines")
+    task = PeriodicTask.objects.get(name="do chores")
     sent = {"action": action, "_selected_action": [task.pk]}
     assert admin.post(f"{ROOT}/periodictask/", sent).status_code == 403
     assert PeriodicTask.objects.get(pk=task.pk).enabled

@@ -90,7 +90,7 @@ def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest
 def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slices = iter([7, 8])
     only(monkeypatch, job=lambda: next(slices))
-    tasks.run_periodic_jobs()
+    tasks.do_chores()
     assert next(slices) == 8, "a slice of it was done"
 
 
@@ -124,7 +124,7 @@ def test_the_attendant_alone_probes_as_it_remembers(storage: None, monkeypatch: 
 
     monkeypatch.setattr(endpoint_probe, "probe", probe)
     only(monkeypatch)
-    tasks.run_periodic_jobs()
+    tasks.do_chores()
     assert not probed.is_set()
     with attending():
         assert probed.wait(PATIENCE_SECONDS)

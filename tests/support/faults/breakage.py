@@ -21,8 +21,8 @@ from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
 RESTART_SECONDS = 60.0
-SWEEP = "Sending due task sweep lines"
-"""What beat logs every five seconds."""
+SWEEP = "Sending due task do chores"
+"""What beat logs every thirty seconds."""
 
 SESSIONS = "FROM pg_stat_activity WHERE backend_type = 'client backend'"
 TERMINATE_ALL = f"SELECT pg_terminate_backend(pid) {SESSIONS} AND datname = %s AND pid <> pg_backend_pid()"
