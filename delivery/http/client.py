@@ -88,7 +88,9 @@ class HttpClient:
         self._unanswered = 0
         """How many of the last burst."""
         self.is_gathering = False
-        """Whether some of the requests that went out together last have no answer yet; the caller reads it."""
+        """Whether some of the requests that went out together last have no answer yet."""
+        self._gathers_until = 0.0
+        """Monotonic time until which their answers are worth waiting for."""
 
     def start(
         self, token: Hashable, request: EncodedRequest, *, until: float | None = None, lease: Lease | None = None
@@ -132,9 +134,14 @@ class HttpClient:
         if self._started:
             self._unanswered, self._started = self._started, 0
             self._burst += 1
-            self.is_gathering = True
+            self.is_gathering, self._gathers_until = True, time.monotonic() + GATHER_SECONDS
         self._end_late()
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
+    @property
+    def gather_seconds(self) -> float:
+        """How much longer the answers to the requests that went out together last are worth waiting for."""
+        return self._gathers_until - time.monotonic() if self.is_gathering else 0.0
 
     def wait(self, seconds: float) -> list[Answer]:
         """Return what has been answered, after at most `seconds`, at once when interrupted or a request may be late.

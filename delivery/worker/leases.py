@@ -6,7 +6,7 @@ A request ends before its line's lease does.
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +22,10 @@ from delivery.limits import (
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
     MAX_EXTRA_SLOTS,
+    MIN_LINK_SECONDS,
     MIN_STATEMENT_SECONDS,
     RENEWAL_SECONDS,
+    TURN_SECONDS,
 )
 from delivery.models import Lane
 from delivery.worker.buffer import RateLimiter, SlotShares
@@ -59,6 +61,32 @@ def active_line(
     for slot in line.slots:
         slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
     return line
+
+
+class Turns:
+    """The turns of a worker's lines, in the order in which they end."""
+
+    def __init__(self) -> None:
+        self._lines: deque[ActiveLine] = deque()
+        """Some may have been released."""
+        self._next_link_at = 0.0
+        """Monotonic time from which a turn of another task may be ended."""
+        self._last_link: Link | None = None
+
+    def add(self, line: ActiveLine) -> None:
+        """Note that a turn of the line begins."""
+        self._lines.append(line)
+
+    def end(self, now: float, is_here: Callable[[ActiveLine], bool]) -> None:
+        """End those that have lasted long enough, no more than links may be sent, which lines of one task share."""
+        while self._lines and now >= self._lines[0].taken_at + TURN_SECONDS:
+            line = self._lines[0]
+            if is_here(line) and line.link is not self._last_link:
+                if now < self._next_link_at:
+                    break
+                self._last_link, self._next_link_at = line.link, now + MIN_LINK_SECONDS
+            line.is_over = True
+            self._lines.popleft()
 
 
 class Leases:

@@ -282,10 +282,9 @@ class RoundTrip:
     def _marked_with_pages(self) -> Iterator[Slot]:
         """Yield the slots that send what was marked with its page: nothing is left to settle."""
         for slot in self._slots[SlotState.SETTLING]:
-            match slot.step:
-                case Send(delivery=Outgoing(marked_as=int(sequence))) if not slot.ended:
-                    slot.sequence = sequence
-                    yield slot
+            if slot.is_marked and isinstance(slot.step, Send):
+                slot.sequence = slot.step.delivery.marked_as
+                yield slot
 
     def ask(self, kinds: Sequence[Settling], *, spares: bool = False) -> None:
         """Make the round trip, with what each kind is to note.

@@ -1,7 +1,7 @@
 """A worker's rounds: claim lines, settle what ended, mark and send what is next, read pages, release lines."""
 
+import math
 import time
-from collections import deque
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -26,14 +26,12 @@ from delivery.limits import (
     MAX_EXTRA_SLOTS,
     MAX_IN_FLIGHT,
     MAX_PROCESS_BYTES,
-    MIN_LINK_SECONDS,
     STUCK_SECONDS,
-    TURN_SECONDS,
 )
 from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
-from delivery.worker.leases import Leases, Released, Releaser, active_line
+from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.round_trip import RoundTrip
@@ -97,11 +95,7 @@ class Rounds:
         self._round_trip = RoundTrip(self._slots, self._backoff, self.budget, terms)
         self._look_at = 0.0
         """Monotonic time of the next look for new work, while no hints can come."""
-        self._turns: deque[ActiveLine] = deque()
-        """The lines in the order in which their turns end; some may have been released."""
-        self._next_link_at = 0.0
-        """Monotonic time from which a turn of another task may be ended."""
-        self._last_link: Link | None = None
+        self._turns = Turns()
         self._stuck_at = 0.0
         """Monotonic time at which buffers were last taken from lines that hang."""
 
@@ -173,7 +167,7 @@ class Rounds:
             if line.id in self._lines:
                 self._lose(self._lines[line.id])
             self._lines[line.id] = line
-            self._turns.append(line)
+            self._turns.add(line)
             self._slots.add(line)
             for slot in line.slots:
                 self._advance(slot, None)
@@ -189,6 +183,7 @@ class Rounds:
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
             else:
+                slot.resumes_at = time.monotonic() + GATHER_SECONDS
                 self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
@@ -218,19 +213,14 @@ class Rounds:
         if self._backoff.is_over:
             for slot in self._slots[SlotState.LOCKED]:
                 self._slots.move(slot, SlotState.SETTLING)
-        while self._slots.any_in(SlotState.SETTLING, SlotState.READING) and self._backoff.is_over:
+        while self._backoff.is_over and self._seconds_to_round_trip() <= 0.0:
             self._make_round_trip()
-            if self._client.is_gathering and not self._slots.any_in(SlotState.READING):
-                break  # what these lines send next is settled with the answers about to come
 
     def patience(self) -> float:
         """Return the seconds after which there is something to do even if no answer comes."""
         now = time.monotonic()
-        is_reading = bool(self._wanted) or self._slots.any_in(SlotState.READING)
-        if is_reading or self._slots.any_in(SlotState.SETTLING):
-            at_least = GATHER_SECONDS if self._client.is_gathering and not is_reading else 0.0
-            return max(at_least, self._backoff.until - now)
-        waits = [REST_SECONDS]
+        trip = 0.0 if self._wanted else self._seconds_to_round_trip()
+        waits = [REST_SECONDS, max(trip, self._backoff.until - now)]
         if self.scripts and (scripts := self.scripts.patience()) is not None:
             waits.append(scripts)
         if idle := self._slots[SlotState.IDLE]:  # the first has been so for longest
@@ -241,6 +231,21 @@ class Rounds:
             waits.append(LOCKED_RETRY_SECONDS)
         waits += [slot.resumes_at - now for slot in self._slots[SlotState.PACING]]
         return max(0.0, min(waits))
+
+    def _seconds_to_round_trip(self) -> float:
+        """Return how long the database need not be asked: all waits a moment for the answers about to come.
+
+        What is only to be recorded waits for company, too; what is marked already goes out at once.
+        """
+        settling, is_reading = self._slots[SlotState.SETTLING], self._slots.any_in(SlotState.READING)
+        if not (settling or is_reading):
+            return math.inf
+        if any(slot.is_marked for slot in settling):
+            return 0.0
+        gathers = self._client.gather_seconds
+        if is_reading or not all(slot.may_settle_later for slot in settling):
+            return gathers
+        return max(gathers, settling[0].resumes_at - time.monotonic())
 
     def _renew(self) -> None:
         """Renew leases if it is time to, and lose the lines whose leases have ended.
@@ -365,18 +370,8 @@ class Rounds:
                 self._advance(slot, None)
 
     def _end_turns(self, now: float) -> None:
-        """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look.
-
-        Of the former no more than the links that may be sent, which lines of one task share.
-        """
-        while self._turns and now >= self._turns[0].taken_at + TURN_SECONDS:
-            line = self._turns[0]
-            if self._has(line) and now < self._next_link_at and line.link is not self._last_link:
-                break
-            if self._has(line) and line.link is not self._last_link:
-                self._last_link, self._next_link_at = line.link, now + MIN_LINK_SECONDS
-            line.is_over = True
-            self._turns.popleft()
+        """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look."""
+        self._turns.end(now, self._has)
         looks = not self._listener.is_connected and now >= self._look_at
         for slot in self._slots[SlotState.IDLE]:
             line = slot.line

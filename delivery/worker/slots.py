@@ -245,7 +245,7 @@ class Slot:
     ended: Ended | None = None
     """What is settled before that: the outcome of what it did last, set by its generator."""
     resumes_at: float = 0.0
-    """Monotonic time when it goes on after its rate limit."""
+    """Monotonic time when it goes on after its rate limit, reads on, or is settled at the latest."""
     in_flight: Outgoing | None = None
     """The delivery of its request or script, until the outcome is recorded."""
     waiting_since: float | None = None
@@ -263,6 +263,26 @@ class Slot:
     """Bytes of bodies taken from the process's budget."""
     may_be_marked: bool = False
     """Whether what it sends next may be marked already, by a settle whose commit was not heard."""
+
+    @property
+    def may_settle_later(self) -> bool:
+        """Whether nothing waits for the record of what ended: it was delivered, and its line has nothing more to send.
+
+        The replies to QUEUE events wait for it, and of an ordering key what comes next.
+        """
+        line, step, ended = self.line, self.step, self.ended
+        return (
+            isinstance(ended, Settlement)
+            and ended.status is DeliveryStatus.DELIVERED
+            and not ended.side_effects
+            and isinstance(step, Read)
+            and not (line.is_sender or line.is_keyed or line.buffer.has_more or line.reads(step))
+        )
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether what it sends next was marked with its page, and nothing is to be settled before."""
+        return isinstance(self.step, Send) and self.step.delivery.marked_as is not None and not self.ended
 
     @property
     def is_unsettled(self) -> bool:

@@ -93,10 +93,8 @@ class FakeNetwork:
     def begin(self) -> None:
         """Let what was started go out: it has."""
 
-    @property
-    def is_gathering(self) -> bool:
-        """Whether answers are about to come: whenever they can."""
-        return bool(self.in_flight)
+    gather_seconds = 0.0
+    """How long answers are waited for: they come when they are made up."""
 
 
 class SweepOnly:
@@ -195,6 +193,8 @@ class SteppedWorker:
         while (idle := [*filter(_idles_alone, slots[SlotState.IDLE])]) or slots.any_in(*BUSY):
             for slot in idle:
                 slot.line.stopping = True  # nothing comes meanwhile: it has idled enough
+            for slot in slots[SlotState.SETTLING]:
+                slot.resumes_at = 0.0  # nor anything that it could be settled with
             rounds._look_at = rounds._backoff.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]

@@ -27,7 +27,7 @@ from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventK
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import Destination, destinations_of
-from delivery.worker import pages, round_trip
+from delivery.worker import pages, round_trip, rounds
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
@@ -87,6 +87,28 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
     assert ([*Delivery.objects.order_by("id").values()], broker.line_of(wanted.subscriber).epoch) == before
     assert (Attempt.objects.count(), following.sequence) == (0, None)
     assert broker.line_of(wanted.subscriber).lease_until is not None
+
+
+@pytest.mark.behaviour("4.3")
+def test_what_leaves_nothing_to_send_is_settled_with_the_next_page(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[Any] = []
+    """What was settled in a round trip of its own."""
+
+    def noted(statements: Sequence[Any]) -> list[Rows]:
+        if len(statements) == 1:
+            alone.extend(statements[0][1].get("settlements", ()))
+        return rows_of_each(statements)
+
+    monkeypatch.setattr(round_trip, "rows_of_each", noted)
+    monkeypatch.setattr(rounds, "GATHER_SECONDS", PATIENCE_SECONDS)
+    with broker.running_worker():
+        for number in range(3):
+            broker.publish_numbered(wanted.event_type, 1, first=number)
+            wait_until(lambda: len(receiver.log) > number)  # noqa: B023 - it is called now
+        assert (alone, broker.statuses(wanted)[:2]) == ([], [DELIVERED, DELIVERED])
+    assert broker.statuses(wanted) == [DELIVERED] * 3
 
 
 @pytest.mark.behaviour("1.8", "10.1")
