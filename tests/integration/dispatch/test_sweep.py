@@ -211,7 +211,7 @@ def test_a_worker_that_stops_sends_the_next_turn_of_a_line_that_has_more(storage
         assert sweeper.event_loop.stop(20)
     tasks = map(json.loads, cast(list[bytes], notify.redis_client().lrange(QUEUE, 0, -1)))
     arguments = [json.loads(base64.b64decode(task["body"]))[0] for task in tasks]
-    assert [QUEUE, [broker.line_of(wanted.subscriber).pk]] in arguments
+    assert [[broker.line_of(wanted.subscriber).pk]] in arguments
 
 
 OWN, FOREIGN = "queue.3", "topic"

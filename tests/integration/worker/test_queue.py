@@ -20,7 +20,7 @@ from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.request import Outgoing
-from delivery.worker import round_trip, rounds
+from delivery.worker import leases, round_trip
 from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
@@ -204,7 +204,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(rece
 
 @pytest.mark.behaviour("6.6")
 def test_slow_endpoints_leave_others_alone(receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)

@@ -96,10 +96,10 @@ def test_what_leaves_nothing_to_send_is_settled_with_the_next_page(
     alone: list[Any] = []
     """What was settled in a round trip of its own."""
 
-    def noted(statements: Sequence[Any]) -> list[Rows]:
+    def noted(statements: Sequence[Any], meanwhile: Callable[[], object]) -> list[Rows]:
         if len(statements) == 1:
             alone.extend(statements[0][1].get("settlements", ()))
-        return rows_of_each(statements)
+        return rows_of_each(statements, meanwhile)
 
     monkeypatch.setattr(round_trip, "rows_of_each", noted)
     monkeypatch.setattr(rounds, "GATHER_SECONDS", PATIENCE_SECONDS)
