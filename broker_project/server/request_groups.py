@@ -43,7 +43,7 @@ MAX_REQUESTS: Final = 64
 SLOW_SECONDS: Final = 0.05
 """When a group takes longer, for example because one event goes to thousands of subscribers, the next one begins."""
 MAX_GROUPS: Final = 8
-"""At a time: each has a connection of the pool, of which others need some."""
+"""Of one name at a time: each has a connection of the pool, of which others need some."""
 
 log = structlog.get_logger(__name__)
 

@@ -52,7 +52,7 @@ def environ_of(scope: Any, headers: Iterable[tuple[str, str]], body: bytes) -> d
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
+        "wsgi.multiprocess": True,
         "wsgi.run_once": False,
         AMBIGUOUS: set(),
     }

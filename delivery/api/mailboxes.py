@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import NullableTime, NumberField, StrictSerializer, WholeNumberField
 from broker_project.core.api.views import Audited, operation, refuse_body
 from delivery.api.grouped_view import DeferredAnswer, GroupedView
-from delivery.mailbox.fetch_messages import FetchCall, fetch_together, message_document
+from delivery.mailbox.fetch_messages import MAX_FETCHED, FetchCall, fetch_together, message_document
 from delivery.mailbox.long_poll import wait_for_messages
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef, encode_receipt, receipt_key
@@ -28,7 +28,6 @@ from subscriptions.credentials.keys import is_usable
 from subscriptions.models import Scope, Subscriber
 
 DEFAULT_MESSAGES: Final = 10
-MAX_MESSAGES: Final = 100
 MAX_WAIT_SECONDS: Final = 20
 
 DISCONNECTED: Final = "broker.disconnected"
@@ -93,7 +92,7 @@ class MessagesSerializer(serializers.Serializer[Any]):
 class NextSerializer(StrictSerializer):
     """How many messages, and how long to wait for the first."""
 
-    max_messages = WholeNumberField(required=False, default=DEFAULT_MESSAGES, min_value=1, max_value=MAX_MESSAGES)
+    max_messages = WholeNumberField(required=False, default=DEFAULT_MESSAGES, min_value=1, max_value=MAX_FETCHED)
     wait_seconds = NumberField(
         required=False,
         default=0,

@@ -14,6 +14,7 @@ from delivery.mailbox import long_poll
 from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
 from delivery.mailbox.fetch_messages import LOCK
 from delivery.mailbox.receipts import Receipt
+from delivery.publish.together import in_slices
 from delivery.statuses import DeliveryStatus
 
 MAX_RECEIPTS: Final = 1_000
@@ -189,12 +190,15 @@ class AcknowledgeCall(NamedTuple):
 
 
 def acknowledge_together(calls: Sequence[AcknowledgeCall]) -> list[dict[Receipt, ReceiptResult]]:
-    """Acknowledge for several clients at a time."""
-    receipts: dict[int, set[Receipt]] = {call.subscriber_id: set() for call in calls}
-    for call in calls:
-        receipts[call.subscriber_id].update(call.receipts)
-    results = {subscriber_id: acknowledge(subscriber_id, [*those]) for subscriber_id, those in receipts.items()}
-    return [results[call.subscriber_id] for call in calls]
+    """Acknowledge for several clients at a time, at most `MAX_RECEIPTS` in one statement."""
+    results: list[dict[Receipt, ReceiptResult]] = []
+    for some in in_slices(calls, lambda call: len(call.receipts), MAX_RECEIPTS):
+        receipts: dict[int, set[Receipt]] = {call.subscriber_id: set() for call in some}
+        for call in some:
+            receipts[call.subscriber_id].update(call.receipts)
+        found = {subscriber_id: acknowledge(subscriber_id, [*those]) for subscriber_id, those in receipts.items()}
+        results += [found[call.subscriber_id] for call in some]
+    return results
 
 
 def nack(

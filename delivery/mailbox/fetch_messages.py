@@ -12,12 +12,15 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
+from delivery.publish.together import in_slices
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import COLUMNS, MESSAGE, content_of
 from delivery.webhook.request import WEBHOOK_ID_PREFIX
 
 MAX_FETCH_BYTES: Final = 1_048_576
 """Of bodies in one fetch, which returns one message at least."""
+MAX_FETCHED: Final = 100
+"""Messages of one fetch, also if it serves several clients: what is locked and not returned is hidden from others."""
 MAX_TIMED_OUT: Final = 1_000
 """Timed-out messages among which an ordered mailbox looks for the oldest: more were not ordered when fetched."""
 
@@ -123,15 +126,16 @@ def fetch_together(calls: Sequence[FetchCall]) -> list[list[FetchedMessage] | Ex
     for mailbox in dict.fromkeys(call.mailbox for call in calls):
         empty = [number for number, call in enumerate(calls) if call.mailbox == mailbox]
         while empty:
+            served = next(in_slices(empty, lambda number: calls[number].max_messages, MAX_FETCHED))
             try:
-                found = fetch(mailbox, max_messages=sum(calls[number].max_messages for number in empty))
+                found = fetch(mailbox, max_messages=sum(calls[number].max_messages for number in served))
             except Exception as failure:  # noqa: BLE001 - others have messages that are not to be lost
                 results = [failure if number in empty else result for number, result in enumerate(results)]
                 break
             if not found:
                 break
             oldest = iter(found)
-            for number in empty:
+            for number in served:
                 results[number] = [*islice(oldest, calls[number].max_messages)]
             empty = [number for number in empty if not results[number]]
     return results

@@ -1,6 +1,6 @@
-"""Do something for several publishes at once, so that what is wrong with one costs the others nothing."""
+"""Do something for several requests at once, so that what is wrong with one costs the others nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from broker_project.core.db import is_away
@@ -22,3 +22,17 @@ def together(
         if len(items) == 1 or is_away(failure):
             return [failure] * len(items)
         return [result for item in items for result in together(act, [item])]
+
+
+def in_slices(items: Sequence[Item], size_of: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Yield the items in their order, at a time as many as have `most` together, and at least one."""
+    current: list[Item] = []
+    size = 0
+    for item in items:
+        if current and size + size_of(item) > most:
+            yield current
+            current, size = [], 0
+        current.append(item)
+        size += size_of(item)
+    if current:
+        yield current

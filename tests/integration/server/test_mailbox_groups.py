@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 
 from broker_project.server.request_groups import RequestGroups, group_of
 from broker_project.stack.load.wait import wait_until
-from delivery.mailbox import fetch_messages
-from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox import acknowledge, fetch_messages
+from delivery.mailbox.acknowledge import AcknowledgeCall, ReceiptResult, acknowledge_together
+from delivery.mailbox.fetch_messages import FetchCall, fetch, fetch_together
 from delivery.mailbox.long_poll import WAITING
-from delivery.mailbox.receipts import FetchedMessage, MailboxRef
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
 from delivery.models import Delivery
 from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import Subscription
 from tests.support import factories
-from tests.support.broker import publish_numbered, statuses
+from tests.support.broker import publish_bodies, publish_numbered, statuses
 from tests.support.database import do_and_disconnect, empty_database
 from tests.support.mailboxes import fetch_all, pulled_subscription
 from tests.support.request_groups import Call, answer_group, run
@@ -126,6 +127,50 @@ def test_a_fetch_that_fails_costs_no_call_that_has_messages(mailbox: Mailbox, mo
     messages = mailbox.messages_in(calls)
     assert [one["body"] for one in messages] == [str(n) for n in range(FETCHED, STORED)]
     assert [call.status for call in calls] == [200, 503, 503]
+
+
+@pytest.mark.behaviour("9.1", "9.2")
+def test_in_a_group_the_key_of_another_subscriber_gets_and_ends_nothing(mailbox: Mailbox) -> None:
+    stranger = Mailbox("stranger")
+    stranger.pulled.subscriber.name = mailbox.pulled.subscriber.name
+    foreign = [stranger.call("next"), stranger.call("ack", receipts=mailbox.receipts)]
+    own = mailbox.call("next", max_messages=1)
+    answer_group([foreign[0], own, foreign[1]])
+    assert ([call.status for call in foreign], own.status) == ([404, 404], 200)
+    assert Counter(statuses(mailbox.pulled)) == {"IN_FLIGHT": FETCHED + 1, "PENDING": STORED - FETCHED - 1}
+
+
+@pytest.mark.behaviour("9.1")
+def test_clients_of_a_group_share_large_messages_of_which_a_fetch_returns_few(mailbox: Mailbox) -> None:
+    fetch_all(mailbox.pulled)
+    large = [b"%d" % number * 600_000 for number in range(4)]
+    publish_bodies(mailbox.pulled.event_type, *large)
+    calls = [mailbox.call("next", max_messages=50) for _ in range(6)]
+    messages = mailbox.messages_in(calls)
+    assert [one["body"].encode() for one in messages] == large
+    assert [call.status for call in calls] == [200] * 4 + [204] * 2
+
+
+@pytest.mark.behaviour("9.1", "9.2")
+def test_a_group_does_no_more_at_once_than_one_call_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[int] = []
+    ended: list[int] = []
+
+    def fetch_one(_: MailboxRef, *, max_messages: int) -> list[Any]:
+        wanted.append(max_messages)
+        return ["message"]
+
+    def end(_: int, receipts: list[Receipt]) -> dict[Receipt, ReceiptResult]:
+        ended.append(len(receipts))
+        return {}
+
+    monkeypatch.setattr(fetch_messages, "fetch", fetch_one)
+    monkeypatch.setattr(acknowledge, "acknowledge", end)
+    fetch_together([FetchCall(MailboxRef(1, is_ordered=False), number) for number in (60, 40, 1, 100)])
+    receipts = [Receipt(number, 1) for number in range(700)]
+    acknowledge_together([AcknowledgeCall(1, some) for some in (receipts[:400], receipts[400:], receipts)])
+    assert wanted == [100, 41, 1, 100]
+    assert ended == [700, 700]
 
 
 @pytest.mark.behaviour("9.2")
