@@ -24,7 +24,7 @@ BROKER: Final = ("web", "workers", "postgres", "redis")
 """The groups of processes that deliver."""
 SERVERS: Final = {"postgres": "DATABASE_URL", "redis": "REDIS_URL"}
 WRITTEN: Final = """
-    SELECT xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+    SELECT xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, pg_database_size(datname)
       FROM pg_stat_database WHERE datname = current_database()
 """
 DELIVERED: Final = "delivered"
@@ -120,7 +120,7 @@ class RunningPublisher:
 
 def read_counters(bench: Bench, publisher: RunningPublisher | None = None) -> Moment:
     """Return what has been delivered and used so far, by the publishers and the receivers too."""
-    ((commits, wal_bytes),) = bench.ask(WRITTEN)
+    ((commits, wal_bytes, disk_bytes),) = bench.ask(WRITTEN)
     at, delivered, roots = time.monotonic(), 0, bench.roots()
     if publisher:
         delivered = publisher.receiving.delivered
@@ -136,6 +136,7 @@ def read_counters(bench: Bench, publisher: RunningPublisher | None = None) -> Mo
     for server, variable in SERVERS.items():
         used[f"requests to {server}", ""] = received_segments(urlsplit(bench.stack.environment[variable]).port or 0)
     used["commits", ""], used["WAL", "bytes"] = int(str(commits)), int(str(wal_bytes))
+    used["disk", "bytes"] = int(str(disk_bytes))
     user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
     busy = (user + nice + system + interrupts + soft) * TICK
     return Moment(at, delivered, used, sum(cpu.values()), busy)

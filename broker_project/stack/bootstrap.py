@@ -57,6 +57,7 @@ COMMANDS = {
         "run manage.py with the settings and servers of the stack; ./broker manage help lists its commands",
     ),
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
+    "sizing": ("[FILE]", "say which cores, disk and machines a load needs, by measured costs; --help: its options"),
     "audit": ("[args...]", "check the locked packages for known vulnerabilities; arguments go to pip-audit"),
     "counts": (
         "[--places]",
@@ -72,7 +73,7 @@ COMMANDS = {
 }
 """Arguments and purpose of each command."""
 
-PASS_ARGUMENTS = {"test", "manage", "bench", "faults", "histories", "audit"}
+PASS_ARGUMENTS = {"test", "manage", "bench", "sizing", "faults", "histories", "audit"}
 """Commands that accept any arguments."""
 
 NEED_DEVELOPMENT = {"test", "faults", "histories", "audit"}

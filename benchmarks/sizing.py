@@ -1,0 +1,134 @@
+"""`./broker sizing`: the cores, the disk and the machines that a load needs, computed from measured costs."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+from broker_project.stack.folders import ROOT
+
+MEASURED: Final = ROOT / "benchmarks" / "costs.json"
+"""What `./broker bench --json` wrote on the machine of the README's figures."""
+GROUPS: Final = ("web", "workers", "postgres", "redis")
+COST_NAMES: Final = (*(f"CPU of {group}" for group in GROUPS), "WAL", "disk")
+FAN_OUT: Final = 50
+"""Of the scenario publish.fanout50."""
+BODY_BYTES: Final = 300
+"""Of the events of `publish.*`; one body is stored once, and written to the WAL once."""
+BUSY: Final = 0.6
+"""How much of a core is to be used: what is more busy answers late, and has nothing left for a peak."""
+EVENTS: Final = (10, 100, 500, 1_000, 2_000, 5_000, 10_000)
+DAY: Final = 86_400
+ONE_MACHINE: Final = (2, 4, 8, 16)
+"""The cores of a machine that does everything."""
+MACHINE_CORES: Final = 4
+"""Of each further machine with web processes and workers."""
+MOST_POSTGRES_CORES: Final = 32
+"""Beyond it WAL and locks are likely to be the limit: nobody has measured it."""
+HEAD: Final = (
+    *("events/s", "deliveries/s", "web", "workers", "PostgreSQL", "Redis", "WAL MB/s", "disk GB", "machines"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What an event costs by itself, and what each of its deliveries adds; µs of CPU time and bytes, by name."""
+
+    event: Mapping[str, float]
+    delivery: Mapping[str, float]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, object]], *, in_batches: bool) -> "Costs":
+        """Return the costs by figures that `./broker bench --json` wrote.
+
+        A scenario with one delivery for each event and one with 50 tell both apart.
+
+        Raises:
+            KeyError: a figure is missing
+        """
+        found = {f"{row['scenario']} {row['figure']}": float(str(row["value"])) for row in rows}
+        alone = {name: found[f"publish.single {name}_64"] for name in COST_NAMES}
+        one = {name: found[f"topic.dense {name}"] for name in COST_NAMES} if in_batches else alone
+        many = {name: found[f"publish.fanout50 {name}"] for name in COST_NAMES}
+        delivery = {name: max(0.0, (FAN_OUT * many[name] - alone[name]) / (FAN_OUT - 1)) for name in COST_NAMES}
+        return cls({name: max(0.0, one[name] - delivery[name]) for name in COST_NAMES}, delivery)
+
+    def a_second(self, events: float, fan_out: float, body_bytes: float) -> dict[str, float]:
+        """Return what so many events a second use in each second."""
+        more = max(0.0, body_bytes - BODY_BYTES)
+        used = {name: events * (self.event[name] + fan_out * self.delivery[name]) for name in COST_NAMES}
+        return used | {name: used[name] + events * more for name in ("WAL", "disk")}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be carried."""
+
+    fan_out: float
+    """Deliveries for each event."""
+    body_bytes: float
+    days: float
+    """How long messages, deliveries and attempts are kept."""
+
+
+def row(costs: Costs, load: Load, events: float) -> Iterator[str]:
+    """Yield the columns of the table for so many events a second."""
+    used = costs.a_second(events, load.fan_out, load.body_bytes)
+    cores = {group: used[f"CPU of {group}"] / 1e6 / BUSY for group in GROUPS}
+    yield f"{events:,.0f}"
+    yield f"{events * load.fan_out:,.0f}"
+    yield from (f"{cores[group]:,.1f}" for group in GROUPS)
+    yield f"{used['WAL'] / 1e6:,.1f}"
+    yield f"{used['disk'] * DAY * load.days / 1e9:,.0f}"
+    yield machines(cores)
+
+
+def machines(cores: Mapping[str, float]) -> str:
+    """Return which machines have these cores."""
+    together = sum(cores.values())
+    for size in ONE_MACHINE:
+        if together <= size:
+            return f"one of {size} cores"
+    for_postgres, others = 2 * ceil(cores["postgres"] / 2), together - cores["postgres"]
+    if for_postgres > MOST_POSTGRES_CORES:
+        return "more than one PostgreSQL carries"
+    return f"PostgreSQL on {for_postgres} cores, {ceil(others / MACHINE_CORES)} of {MACHINE_CORES} cores"
+
+
+def table(costs: Costs, load: Load, events: Sequence[float]) -> Iterator[str]:
+    """Yield the lines of the table, as Markdown has them."""
+    yield f"| {' | '.join(HEAD)} |"
+    yield f"|{'---:|' * (len(HEAD) - 1)}---|"
+    for number in events:
+        yield f"| {' | '.join(row(costs, load, number))} |"
+
+
+def main(*arguments: str) -> int:
+    """Run a command line."""
+    made = argparse.ArgumentParser(prog="./broker sizing", description="Says what a load needs, by measured costs.")
+    made.add_argument("file", nargs="?", type=Path, default=MEASURED, help="written by ./broker bench --json FILE")
+    made.add_argument("--events", nargs="+", type=float, default=EVENTS, metavar="N", help="events a second")
+    made.add_argument("--fan-out", type=float, default=1.0, metavar="N", help="deliveries for each event")
+    made.add_argument("--body", type=float, default=1_000.0, metavar="BYTES", help="size of an event")
+    made.add_argument("--days", type=float, default=14.0, metavar="N", help="how long everything is kept")
+    made.add_argument("--batches", action="store_true", help="events are published in batches of 100")
+    options = made.parse_args(arguments)
+    try:
+        costs = Costs.of(json.loads(options.file.read_text()), in_batches=options.batches)
+    except (OSError, ValueError, TypeError) as problem:
+        made.error(f"{options.file} cannot be read: {problem}")
+    except KeyError as missing:
+        made.error(
+            f"{options.file} lacks the figure {missing}: write it with "
+            "./broker bench publish.single publish.fanout50 topic.dense --json FILE"
+        )
+    print("\n".join(table(costs, Load(options.fan_out, options.body, options.days), options.events)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
