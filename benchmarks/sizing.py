@@ -9,16 +9,20 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
+from benchmarks.connection import body_of
 from broker_project.stack.folders import ROOT
 
 MEASURED: Final = ROOT / "benchmarks" / "costs.json"
 """What `./broker bench --json` wrote on the machine of the README's figures."""
 GROUPS: Final = ("web", "workers", "postgres", "redis")
-COST_NAMES: Final = (*(f"CPU of {group}" for group in GROUPS), "WAL", "disk")
+STORED: Final = ("WAL", "disk")
+COST_NAMES: Final = (*(f"CPU of {group}" for group in GROUPS), *STORED)
 FAN_OUT: Final = 50
 """Of the scenario publish.fanout50."""
 BODY_BYTES: Final = 300
 """Of the events of `publish.*`; one body is stored once, and written to the WAL once."""
+BATCHED_BODY_BYTES: Final = len(body_of(0, 0, 0))
+"""Of those of topic.dense."""
 BUSY: Final = 0.6
 """How much of a core is to be used: what is more busy answers late, and has nothing left for a peak."""
 EVENTS: Final = (10, 100, 500, 1_000, 2_000, 5_000, 10_000)
@@ -29,6 +33,7 @@ MACHINE_CORES: Final = 4
 """Of each further machine with web processes and workers."""
 MOST_POSTGRES_CORES: Final = 32
 """Beyond it WAL and locks are likely to be the limit: nobody has measured it."""
+COSTS_HEAD: Final = ("each", "web µs", "workers µs", "PostgreSQL µs", "Redis µs", "WAL bytes", "disk bytes")
 HEAD: Final = (
     *("events/s", "deliveries/s", "web", "workers", "PostgreSQL", "Redis", "WAL MB/s", "disk GB", "machines"),
 )
@@ -55,13 +60,16 @@ class Costs:
         one = {name: found[f"topic.dense {name}"] for name in COST_NAMES} if in_batches else alone
         many = {name: found[f"publish.fanout50 {name}"] for name in COST_NAMES}
         delivery = {name: max(0.0, (FAN_OUT * many[name] - alone[name]) / (FAN_OUT - 1)) for name in COST_NAMES}
-        return cls({name: max(0.0, one[name] - delivery[name]) for name in COST_NAMES}, delivery)
+        event = {name: one[name] - delivery[name] for name in COST_NAMES}
+        if in_batches:
+            event |= {name: event[name] - BATCHED_BODY_BYTES + BODY_BYTES for name in STORED}
+        return cls({name: max(0.0, cost) for name, cost in event.items()}, delivery)
 
     def a_second(self, events: float, fan_out: float, body_bytes: float) -> dict[str, float]:
         """Return what so many events a second use in each second."""
         more = max(0.0, body_bytes - BODY_BYTES)
         used = {name: events * (self.event[name] + fan_out * self.delivery[name]) for name in COST_NAMES}
-        return used | {name: used[name] + events * more for name in ("WAL", "disk")}
+        return used | {name: used[name] + events * more for name in STORED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +107,13 @@ def machines(cores: Mapping[str, float]) -> str:
     return f"PostgreSQL on {for_postgres} cores, {ceil(others / MACHINE_CORES)} of {MACHINE_CORES} cores"
 
 
-def table(costs: Costs, load: Load, events: Sequence[float]) -> Iterator[str]:
-    """Yield the lines of the table, as Markdown has them."""
+def tables(costs: Costs, load: Load, events: Sequence[float]) -> Iterator[str]:
+    """Yield the lines of two tables, as Markdown has them: what an event costs, and what the load needs."""
+    yield f"| {' | '.join(COSTS_HEAD)} |"
+    yield f"|---|{'---:|' * (len(COSTS_HEAD) - 1)}"
+    for what, of in (f"event of {BODY_BYTES} bytes", costs.event), ("delivery", costs.delivery):
+        yield f"| {' | '.join([what, *(f'{of[name]:,.0f}' for name in COST_NAMES)])} |"
+    yield ""
     yield f"| {' | '.join(HEAD)} |"
     yield f"|{'---:|' * (len(HEAD) - 1)}---|"
     for number in events:
@@ -126,7 +139,7 @@ def main(*arguments: str) -> int:
             f"{options.file} lacks the figure {missing}: write it with "
             "./broker bench publish.single publish.fanout50 topic.dense --json FILE"
         )
-    print("\n".join(table(costs, Load(options.fan_out, options.body, options.days), options.events)))
+    print("\n".join(tables(costs, Load(options.fan_out, options.body, options.days), options.events)))
     return 0
 
 
