@@ -177,12 +177,15 @@ def _show(cast: Cast, verdict: Verdict) -> None:
         "p50, p95: time from the publish call to the accepted request, of calls to the answer, at the steady pace;"
         " burst p95: the same of the events that were published all at once and waited for each other"
     )
-    table = Table("receiver", "", title="what arrived, by the receivers' own logs", caption=caption, box=SIMPLE_HEAD)
-    for heading in ("delivered", "rejected", "set aside", "requests", "p50", "p95", "burst p95"):
-        table.add_column(heading, justify="right")
+    title = "what arrived, by the receivers' own logs"
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("receiver", no_wrap=True)
+    table.add_column("")
+    for heading in ("delivered", "rejected", "set\naside", "p50", "p95", "burst\np95"):
+        table.add_column(heading, justify="right", no_wrap=True)
     about = {group.name: group.about for group in cast.groups} | {"calls": "SYNC calls"}
     for name, account in verdict.accounts.items():
-        counts = (account.delivered, account.rejected, account.set_aside, account.requests)
+        counts = (account.delivered, account.rejected, account.set_aside)
         table.add_row(
             name, about[name], *map(str, counts), *map(_duration, (account.p50, account.p95, account.burst_p95))
         )
@@ -196,4 +199,4 @@ def _show(cast: Cast, verdict: Verdict) -> None:
 def _duration(seconds: float) -> str:
     if not seconds:
         return "-"
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -45,7 +45,6 @@ class Account:
     """Seconds from the start of the publish call to the arrival of the accepted request, without the burst."""
     burst_p95: float = 0.0
     """The same of the burst, whose events wait for each other."""
-    requests: int = 0
     accepted: Mapping[str, int] = field(default_factory=dict)
     """Events that each receiver accepted first."""
 
@@ -86,7 +85,6 @@ def judge(
         p50=p50,
         p95=p95,
         burst_p95=burst_p95,
-        requests=len(arrived),
         accepted=Counter(each.endpoint for each in accepted),
     )
 
@@ -95,7 +93,7 @@ def judge_calls(planned: int, calls: Sequence[Call], answers: Mapping[int, bytes
     """Judge SYNC calls by the endpoint's own answer to each."""
     right = [call.seconds for call in calls if is_accepted(call.status) and call.body == answers[call.number]]
     p50, p95 = percentiles(right)
-    return Account(planned, len(right), lost=planned - len(right), p50=p50, p95=p95, requests=len(calls))
+    return Account(planned, len(right), lost=planned - len(right), p50=p50, p95=p95)
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
