@@ -73,7 +73,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Traffic:
     """What is to be carried."""
 
     fan_out: float
@@ -83,15 +83,15 @@ class Load:
     """How long messages, deliveries and attempts are kept."""
 
 
-def row(costs: Costs, load: Load, events: float) -> Iterator[str]:
+def row(costs: Costs, traffic: Traffic, events: float) -> Iterator[str]:
     """Yield the columns of the table for so many events a second."""
-    used = costs.a_second(events, load.fan_out, load.body_bytes)
+    used = costs.a_second(events, traffic.fan_out, traffic.body_bytes)
     cores = {group: used[f"CPU of {group}"] / 1e6 / BUSY for group in GROUPS}
     yield f"{events:,.0f}"
-    yield f"{events * load.fan_out:,.0f}"
+    yield f"{events * traffic.fan_out:,.0f}"
     yield from (f"{cores[group]:,.1f}" for group in GROUPS)
     yield f"{used['WAL'] / 1e6:,.1f}"
-    yield f"{used['disk'] * DAY * load.days / 1e9:,.0f}"
+    yield f"{used['disk'] * DAY * traffic.days / 1e9:,.0f}"
     yield machines(cores)
 
 
@@ -107,7 +107,7 @@ def machines(cores: Mapping[str, float]) -> str:
     return f"PostgreSQL on {for_postgres} cores, {ceil(others / MACHINE_CORES)} of {MACHINE_CORES} cores"
 
 
-def tables(costs: Costs, load: Load, events: Sequence[float]) -> Iterator[str]:
+def tables(costs: Costs, traffic: Traffic, events: Sequence[float]) -> Iterator[str]:
     """Yield the lines of two tables, as Markdown has them: what an event costs, and what the load needs."""
     yield f"| {' | '.join(COSTS_HEAD)} |"
     yield f"|---|{'---:|' * (len(COSTS_HEAD) - 1)}"
@@ -117,7 +117,7 @@ def tables(costs: Costs, load: Load, events: Sequence[float]) -> Iterator[str]:
     yield f"| {' | '.join(HEAD)} |"
     yield f"|{'---:|' * (len(HEAD) - 1)}---|"
     for number in events:
-        yield f"| {' | '.join(row(costs, load, number))} |"
+        yield f"| {' | '.join(row(costs, traffic, number))} |"
 
 
 def main(*arguments: str) -> int:
@@ -139,7 +139,7 @@ def main(*arguments: str) -> int:
             f"{options.file} lacks the figure {missing}: write it with "
             "./broker bench publish.single publish.fanout50 topic.dense --json FILE"
         )
-    print("\n".join(tables(costs, Load(options.fan_out, options.body, options.days), options.events)))
+    print("\n".join(tables(costs, Traffic(options.fan_out, options.body, options.days), options.events)))
     return 0
 
 

@@ -347,8 +347,7 @@ UNFOLD = {
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-CSRF_COOKIE_SAMESITE = "Strict"
-CSRF_COOKIE_AGE = None
+CSRF_COOKIE_SAMESITE, CSRF_COOKIE_AGE = "Strict", None
 # A cookie with this prefix no other host below the same domain can set.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = (
     name if DEVELOPMENT else f"__Host-{name}" for name in ("broker_session", "broker_csrf")

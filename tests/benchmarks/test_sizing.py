@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sizing import BATCHED_BODY_BYTES, COST_NAMES, Costs, Load, machines, main, row
+from benchmarks.sizing import BATCHED_BODY_BYTES, COST_NAMES, Costs, Traffic, machines, main, row
 from broker_project.stack.folders import ROOT
 
 SINGLE, FANNED, DENSE = 1_000.0, 200.0, 400.0
@@ -37,7 +37,7 @@ def test_a_larger_body_costs_its_bytes_once_in_the_log_and_once_on_disk() -> Non
 
 
 def test_a_row_has_cores_that_are_busy_for_three_fifths_and_the_disk_of_all_days() -> None:
-    found = [*row(Costs.of(FIGURES, in_batches=False), Load(fan_out=1, body_bytes=300, days=2), 600)]
+    found = [*row(Costs.of(FIGURES, in_batches=False), Traffic(fan_out=1, body_bytes=300, days=2), 600)]
     assert found == ["600", "600", "1.0", "1.0", "1.0", "1.0", "0.6", "104", "one of 4 cores"]
 
 
