@@ -66,7 +66,7 @@ class Costs:
         return cls({name: max(0.0, cost) for name, cost in event.items()}, delivery)
 
     def a_second(self, events: float, fan_out: float, body_bytes: float) -> dict[str, float]:
-        """Return what so many events a second use in each second."""
+        """Return the CPU time (µs) and the bytes that `events` a second use each second."""
         more = max(0.0, body_bytes - BODY_BYTES)
         used = {name: events * (self.event[name] + fan_out * self.delivery[name]) for name in COST_NAMES}
         return used | {name: used[name] + events * more for name in STORED}
@@ -84,7 +84,7 @@ class Traffic:
 
 
 def row(costs: Costs, traffic: Traffic, events: float) -> Iterator[str]:
-    """Yield the columns of the table for so many events a second."""
+    """Yield the columns of one row: what is needed for `events` a second."""
     used = costs.a_second(events, traffic.fan_out, traffic.body_bytes)
     cores = {group: used[f"CPU of {group}"] / 1e6 / BUSY for group in GROUPS}
     yield f"{events:,.0f}"

@@ -159,7 +159,7 @@ def run(*command: str | Path) -> str | None:
         stderr=subprocess.STDOUT,
         close_fds=False,  # it keeps the set-up lock if this process is killed
     )
-    with heartbeat(say, lambda: "at it", HEARTBEAT_SECONDS):
+    with heartbeat(say, lambda: "running", HEARTBEAT_SECONDS):
         output, _ = process.communicate()
     return None if process.returncode == 0 else output.strip() or f"exit status {process.returncode}"
 

@@ -142,7 +142,7 @@ _receiving = partial(operation, "post", Scope.RECEIVE, MayReceive, responses=RES
 
 
 def _receipts_in(given: Mapping[str, Any], subscriber_id: int) -> list[Receipt | None]:
-    """Return the given receipts, None for what is none of this subscriber."""
+    """Return the receipts of a request; None in place of each that is not a receipt of this subscriber."""
     keys = [receipt_key(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
     return [decode_receipt(text, subscriber_id=subscriber_id, keys=keys) for text in _texts_in(given)]
 

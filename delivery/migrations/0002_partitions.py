@@ -48,9 +48,9 @@ CREATE INDEX delivery_open_line ON delivery_open (subscription_id, line_id, due_
   WHERE due_at IS NOT NULL OR waits_for = 'RELEASE';
 -- What is HELD, whose subscription it may be.
 CREATE INDEX delivery_open_release ON delivery_open (id) WHERE waits_for = 'RELEASE';
--- What is delayed (said with LIKE, so that the statement that begins it cannot read all others that wait), and what has
--- a time to live. The next of them is the first one here, whatever else waits. What a client has fetched expires only
--- after its time-out.
+-- Delayed deliveries by the time at which they begin, and those with a time to live by the time at which they expire:
+-- each index has the next one first. LIKE keeps the planner from using another index for the statement that begins
+-- delayed deliveries. What a client has fetched expires only after its time-out.
 CREATE INDEX delivery_open_start ON delivery_open (not_before, id) WHERE waits_for LIKE 'START';
 CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 -- What clients have fetched, by when that times out; and what was returned to them.

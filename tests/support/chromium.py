@@ -135,7 +135,7 @@ def running_browser(folder: Path) -> Iterator[Page]:
 
     def begin() -> None:
         die_with(parent)
-        held_in, held_out = os.dup(theirs_in), os.dup(theirs_out)  # neither may be 3 or 4 when these are given anew
+        held_in, held_out = os.dup(theirs_in), os.dup(theirs_out)  # copies: the first dup2 could close the other one
         os.dup2(held_in, 3)
         os.dup2(held_out, 4)
 

@@ -65,7 +65,7 @@ def where_to_look(stack: Stack) -> str:
     """Return the pages that show something while the demo runs, one a line."""
     site = f"{stack.environment['BROKER_PUBLIC_URL'] or stack.web}/admin"
     lines = (f"  {site}/{path:<21} {what}" for path, what in WHERE_TO_LOOK.items())
-    return "\n".join(("look at it meanwhile:", *lines))
+    return "\n".join(("pages to open while it runs:", *lines))
 
 
 def demo(*arguments: str) -> int:
