@@ -199,8 +199,12 @@ def pair(broker: Broker) -> Iterator[WebProcess]:
 
 
 def sockets(pid: int) -> int:
-    """Return how many sockets a process has open."""
-    return sum(link.readlink().name.startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir())
+    """Return how many sockets a process has open. It may close files while they are counted."""
+    number = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            number += link.readlink().name.startswith("socket:")
+    return number
 
 
 def answering(server: WebProcess) -> set[int]:
