@@ -87,7 +87,7 @@ _HEADERS: Final = {
     "Idempotency-Key": "The same publish with the same key gets the first answer for 24 h.",
     "CallbackURL": "Where to post the result of a QUEUE event.",
     "Broker-Destination": "TOPIC: the only subscriber to get it, by the first of its subscriptions that qualifies; "
-    "`default`: each subscriber once.",
+    "`NAME/POSITION` or `#ID`: its only subscription to get it; `default`: each subscriber once.",
     "Broker-TTL": "How long it may be sent: seconds, or for example `15m`, `12h`, `4d`; up to 30 days.",
     DURABILITY: "TOPIC: `guaranteed`, the default, or `volatile`: never stored, sent at most once.",
     "Broker-Not-Before": "The earliest time to send it: RFC 3339, or an HTTP date; up to 30 days ahead.",
@@ -118,8 +118,9 @@ class AcceptedBatch(serializers.Serializer[Any]):
 
 
 NOT_DELIVERED: Final[dict[str, str]] = {
-    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies",
-    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name",
+    MessageOutcome.DISCARDED: "The destination exists, but it is not active, is for other events, or its filters do "
+    "not let this one through",
+    MessageOutcome.DEAD_LETTERED: "There is no such subscriber or subscription",
 }
 """Why a message's destination does not get it (contract 2.8)."""
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 from django.core.exceptions import ValidationError
@@ -16,7 +16,8 @@ from broker_project.core.json import is_json, refuse_constant
 from delivery.publish.errors import InvalidMetadata, MalformedPayload, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.filters import Document
-from subscriptions.names import is_name
+from subscriptions.models import Subscription
+from subscriptions.names import FIRST, FURTHER, MAX_NAME_LENGTH
 
 MAX_HEADERS: Final = 100
 MAX_HEADER_CHARACTERS: Final = 32 * 1024
@@ -56,6 +57,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
 _ABSOLUTE = re.compile("https?://", re.IGNORECASE)
 _WITH_LOGIN = re.compile("https?://[^/?#]*@", re.IGNORECASE)
+_DESTINATION = re.compile(rf"({FIRST}{FURTHER}*)(?:/(\d{{1,10}}))?|#(\d{{1,18}})", re.ASCII)
 _TTL = re.compile(r"(\d{1,8})([smhd]?)", re.ASCII)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -74,11 +76,37 @@ class Draft:
     callback_url: str | None = None
     """Where the result of a QUEUE message is to be posted (contract 6.7)."""
     destination: str | None = None
-    """A subscriber's name, `default` (each subscriber once), or None: all that qualify (contract 2.8)."""
+    """A subscriber or subscription (`Addressee`), `default` (each subscriber once), or None: all that qualify."""
     ttl: float | None = None
     """Seconds after which it is not sent any more (contract 2.10)."""
     not_before: datetime | None = None
     """It is not sent earlier (contract 2.13)."""
+
+
+class Addressee(NamedTuple):
+    """Whom a destination names (contract 2.8): by a name a subscriber, or by position or id one subscription."""
+
+    subscriber: str | None
+    position: int | None
+    subscription_id: int | None
+
+    def includes(self, subscription: Subscription) -> bool:
+        """Return whether it names this subscription, alone or with others."""
+        if self.subscriber is None:
+            return bool(subscription.pk == self.subscription_id)
+        return subscription.subscriber.name == self.subscriber and self.position in {None, subscription.position}
+
+
+def addressee_of(destination: str) -> Addressee:
+    """Return whom a destination names; raise `InvalidMetadata` if it is neither of its three forms."""
+    found = _DESTINATION.fullmatch(destination)
+    if not found or len(destination) > MAX_NAME_LENGTH:
+        raise InvalidMetadata(
+            "A destination is the name of a subscriber, NAME/POSITION or #ID for one subscription, or 'default' for "
+            f"each subscriber once, and has at most {MAX_NAME_LENGTH} characters."
+        )
+    position, subscription_id = (int(number) if number else None for number in found.groups()[1:])
+    return Addressee(found[1], position, subscription_id)
 
 
 def document_of(
@@ -99,8 +127,8 @@ def check_metadata(draft: Draft) -> None:
         value = getattr(draft, field)
         if value is not None and not pattern.fullmatch(value):
             raise InvalidMetadata(text)
-    if draft.destination is not None and not is_name(draft.destination):
-        raise InvalidMetadata("A destination is the name of a subscriber, or 'default' for each of them once.")
+    if draft.destination is not None:
+        addressee_of(draft.destination)
     if draft.callback_url is not None:
         _check_callback_url(draft.callback_url)
     characters = sum(len(name) + len(value) for name, value in draft.headers)

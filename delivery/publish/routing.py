@@ -12,6 +12,7 @@ import structlog
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
+from delivery.publish.draft import addressee_of
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
@@ -42,19 +43,29 @@ ON CONFLICT (sender) DO NOTHING
 CANDIDATES: Final = f"""
 SELECT a.place, s.id, u.id, s.filter, s.delivery_mode = 'PULL', u.ordering_key
   FROM json_to_recordset(%s::json)
-         AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
+         AS a (place bigint, subscriber text, position bigint, subscription_id bigint, event_type_id bigint,
+               patterns text[], filter_string text)
  CROSS JOIN LATERAL (
-   SELECT id, status, ordering_key FROM subscriptions_subscriber WHERE name = a.destination ORDER BY name LIMIT 1) u
+   (SELECT id, status, ordering_key FROM subscriptions_subscriber WHERE name = a.subscriber ORDER BY name LIMIT 1)
+   UNION ALL
+   (SELECT id, status, ordering_key FROM subscriptions_subscriber
+     WHERE id = (SELECT subscriber_id FROM subscriptions_subscription WHERE id = a.subscription_id ORDER BY id LIMIT 1)
+     ORDER BY id LIMIT 1)) u
   LEFT JOIN LATERAL (
    SELECT id, position, filter, header_filter_string, delivery_mode, status FROM subscriptions_subscription
     WHERE subscriber_id = u.id AND u.status = 'ACTIVE'
       AND (event_type_id = a.event_type_id OR event_pattern = ANY (a.patterns))
       AND header_filter_string IN ('', a.filter_string)
+      AND position = COALESCE(a.position, position) AND id = COALESCE(a.subscription_id, id)
    OFFSET 0) s ON s.status = 'ACTIVE'
  WHERE {NO_DELETION}
+   AND (a.position IS NULL OR (
+     SELECT true FROM subscriptions_subscription
+      WHERE subscriber_id = u.id AND position = a.position ORDER BY subscriber_id LIMIT 1))
  ORDER BY a.place, s.position, s.id
 """
-"""The destination's subscriptions. A row without a subscription: the subscriber exists; no row: it does not.
+"""The destination's subscriptions. A row without a subscription: none of them qualifies; no row: there is no such
+destination.
 
 LATERAL with LIMIT 1 forces one index look-up for each name: a join would scan the whole table. The status is compared
 outside: inside, the planner could read the whole of an index that has active subscriptions only.
@@ -68,7 +79,7 @@ class Directed(Addressed, Protocol):
 
     @property
     def destination(self) -> str | None:
-        """A subscriber's name, `default`, or None."""
+        """A subscriber or a subscription, `default`, or None."""
 
 
 class Route(NamedTuple):
@@ -100,7 +111,7 @@ def _route(matches: Sequence[Match] | None, otherwise: MessageOutcome) -> Route:
 
 
 def _directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
-    """Return the match of each message that names its destination, as a list of one or none; None: no such subscriber.
+    """Return the match of each message that names its destination, as a list of one or none; None: it is unknown.
 
     It is the destination's first subscription, by position and id, whose filter is true or fails.
     """
@@ -116,7 +127,7 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
     asked = [
         {
             "place": place,
-            "destination": message.destination,
+            **addressee_of(message.destination or "")._asdict(),
             "event_type_id": message.event_type_id,
             "patterns": patterns_of(message.event_type) if message.kind == REACHED_KIND else (),
             "filter_string": message.filter_string or "",

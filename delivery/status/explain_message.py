@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from django.db.models import Q
+
 from delivery.models import Delivery, Message
-from delivery.publish.draft import document_of
+from delivery.publish.draft import addressee_of, document_of
 from subscriptions.filters import FilterInput, MatchExplanation, judge
 from subscriptions.models import EventKind, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
@@ -42,8 +44,12 @@ def explain_message(message: Message) -> Explanations:
     """Explain for each subscription, the oldest first, whether it gets the message; none gets a reply to a callback."""
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
-    reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
-    found = [*reached.order_by("pk")[: MAX_EXPLAINED + 1]]
+    asked = Subscription.objects.reached_by(message.event_type)
+    if message.destination:  # the subscription that it names may be for other events
+        to = addressee_of(message.destination)
+        named = Q(pk=to.subscription_id) | Q(subscriber__name=to.subscriber, position=to.position)
+        asked |= Subscription.objects.filter(named)
+    found = [*asked.select_related("subscriber", "event_type").order_by("pk")[: MAX_EXPLAINED + 1]]
     shown = filter_input_of(message)
     explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:MAX_EXPLAINED]]
     if message.event_type.kind == EventKind.SYNC:
@@ -72,7 +78,7 @@ def _as_directed(explained: list[Explained], destination: str) -> list[Explained
     obstacles: dict[int, str] = {}
     for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
         subscription = one.subscription
-        if destination not in (EACH_SUBSCRIBER, subscription.subscriber.name):
+        if destination != EACH_SUBSCRIBER and not addressee_of(destination).includes(subscription):
             obstacles[subscription.pk] = f"The message is for {destination} alone."
         elif one.verdict.qualifies or one.verdict.is_unknown:
             first = takers.setdefault(subscription.subscriber_id, subscription.pk)

@@ -105,10 +105,51 @@ def test_later_filters_are_not_evaluated(client: Client, event_type: EventType, 
     assert sent_to() == [(first.pk, "PENDING")]
 
 
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize("by", ["position", "id"])
+def test_only_the_named_subscription_gets_it(client: Client, event_type: EventType, blue: Subscriber, by: str) -> None:
+    factories.subscription(blue, event_type, position=1)
+    wanted = factories.subscription(blue, event_type, position=2)
+    factories.subscription(event_type=event_type, position=2)
+    destination = {"position": "blue/2", "id": f"#{wanted.pk}"}[by]
+
+    answer = publish(client, Broker_Destination=destination)
+
+    assert routing_of(answer) == ("ROUTED", 1)
+    assert sent_to() == [(wanted.pk, "PENDING")]
+    assert client.get(answer["Location"]).json()["destination"] == destination
+
+
+@pytest.mark.behaviour("2.8")
+def test_of_several_with_the_named_position_the_first_that_qualifies_gets_it(
+    client: Client, event_type: EventType, blue: Subscriber
+) -> None:
+    factories.subscription(blue, event_type, position=1)
+    factories.subscription(blue, event_type, position=2, filter=RED)
+    wanted = factories.subscription(blue, event_type, position=2)
+    factories.subscription(blue, event_type, position=2)
+
+    publish(client, b'{"colour": "green"}', Broker_Destination="blue/2")
+
+    assert sent_to() == [(wanted.pk, "PENDING")]
+
+
+@pytest.mark.behaviour("2.8")
+def test_a_number_is_a_name_and_no_id(client: Client, event_type: EventType) -> None:
+    named, other = factories.subscriber("4711"), factories.subscription(event_type=event_type)
+    wanted = factories.subscription(named, event_type)
+
+    answers = [publish(client, Broker_Destination=name) for name in ("4711", str(other.pk))]
+
+    assert [routing_of(answer) for answer in answers] == [("ROUTED", 1), ("DEAD_LETTERED", 0)]
+    assert sent_to() == [(wanted.pk, "PENDING")]
+
+
 @pytest.mark.behaviour("2.8", "2.14", "11.2")
+@pytest.mark.parametrize("destination", ["blue", "blue/2", "#{}"])
 @pytest.mark.parametrize("why", ["filter", "header", "status", "of its subscriber", "event type"])
 def test_without_a_match_it_is_discarded(
-    client: Client, event_type: EventType, blue: Subscriber, why: str, commits: Commits
+    client: Client, event_type: EventType, blue: Subscriber, why: str, destination: str, commits: Commits
 ) -> None:
     inactive = {"status": Status.INACTIVE}
     others: dict[str, dict[str, Any]] = {
@@ -116,31 +157,37 @@ def test_without_a_match_it_is_discarded(
         "header": {"header_filter_string": "eu"},
         "status": inactive,
     }
-    factories.subscription(blue, None if why == "event type" else event_type, **others.get(why, {}))
+    its = None if why == "event type" else event_type
+    destination = destination.format(factories.subscription(blue, its, position=2, **others.get(why, {})).pk)
+    if destination != "blue":
+        factories.subscription(blue, event_type, position=1)
     Subscriber.objects.update(status=Status.INACTIVE if why == "of its subscriber" else Status.ACTIVE)
     factories.subscription(event_type=event_type)
 
     with capture_logs() as logged, commits(execute=True):
-        answer = publish(client, Broker_Destination="blue")
+        answer = publish(client, Broker_Destination=destination)
 
     assert routing_of(answer) == ("DISCARDED", 0)
-    assert "qualifies" in answer.json()["detail"]
+    assert "is not active, is for other events, or its filters do not let" in answer.json()["detail"]
     assert sent_to() == []
     (message,) = client.get("/api/v1/messages?outcome=DISCARDED").json()["items"]
     assert [(one["event"], one["message_id"], one["destination"]) for one in logged] == [
-        ("message.discarded", message["id"], "blue")
+        ("message.discarded", message["id"], destination)
     ]
 
 
 @pytest.mark.behaviour("2.8", "2.14")
-def test_an_unknown_destination_is_dead_lettered(client: Client, event_type: EventType, commits: Commits) -> None:
-    factories.subscription(event_type=event_type)
+@pytest.mark.parametrize("destination", ["nobody", "nobody/1", "blue/2", "blue/9999999999", "#999999999999999999"])
+def test_an_unknown_destination_is_dead_lettered(
+    client: Client, event_type: EventType, blue: Subscriber, destination: str, commits: Commits
+) -> None:
+    factories.subscription(blue, event_type, position=1)
 
     with capture_logs() as logged, commits(execute=True):
-        answer = publish(client, Broker_Destination="nobody")
+        answer = publish(client, Broker_Destination=destination)
 
     assert routing_of(answer) == ("DEAD_LETTERED", 0)
-    assert "no subscriber of this name" in answer.json()["detail"]
+    assert "no such subscriber or subscription" in answer.json()["detail"]
     assert sent_to() == []
     assert client.get(answer["Location"]).json()["outcome"] == "DEAD_LETTERED"
     assert [one["event"] for one in logged] == ["message.dead_lettered"]
@@ -191,8 +238,8 @@ def test_other_kinds_take_no_destination(client: Client, kind: EventKind) -> Non
     assert Message.objects.count() == 0
 
 
-@pytest.mark.parametrize("destination", ["", "a b", "*", "n" * 256])
-def test_an_invalid_name_is_refused_as_destination(client: Client, destination: str) -> None:
+@pytest.mark.parametrize("destination", ["", "a b", "*", "n" * 256, "blue/", "blue/-1", "/1", "#", "#blue", "#1/1"])
+def test_an_invalid_text_is_refused_as_destination(client: Client, destination: str) -> None:
     assert problem_of(publish(client, Broker_Destination=destination)) == (400, "invalid_metadata")
 
 

@@ -221,6 +221,23 @@ def test_the_first_qualifying_subscription_of_the_destination_gets_the_message(
     assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
 
 
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize("by", ["position", "id"])
+def test_a_named_subscription_is_explained_even_if_it_is_for_other_events(
+    client: Client, management: Client, event_type: EventType, by: str
+) -> None:
+    shop, others = factories.subscriber("shop"), factories.event_type("Mill.Flour.Ground")
+    beside = factories.subscription(shop, event_type, position=1)
+    named = factories.subscription(shop, others, position=2)
+    destination = {"position": "shop/2", "id": f"#{named.pk}"}[by]
+    publish(client, Broker_Destination=destination)
+    told = management.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").json()
+    assert [(one["subscription_id"], one["qualifies"], one["why"]) for one in told["subscriptions"]] == [
+        (beside.pk, False, f"The message is for {destination} alone."),
+        (named.pk, False, f"The message is of {event_type.name}, the subscription is for Mill.Flour.Ground."),
+    ]
+
+
 def test_explanations_are_truncated(
     client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ STATES: dict[str, list[LiteralString]] = {
 """What is configured when statements are planned: one moment after the other."""
 LOOKED_UP_BY = {
     "COALESCE(event_type_id, 0) =": {"COALESCE", "id"},
-    "WHERE name = a.destination": {"name", "subscriber_id"},
+    "WHERE name = a.subscriber": {"name", "id", "subscriber_id"},
 }
 """By a part of each statement, with what the conditions begin under which it reads indexes."""
 
