@@ -6,6 +6,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
@@ -117,7 +118,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
     search_fields = ("name",)
     search_help_text = "A subscriber's name"
     fields = (
-        *("subscriber_link", "status_label", *COUNTS, "is_ordered", "ack_seconds", "max_redeliveries"),
+        *("subscriber_link", "status_label", *COUNTS, "is_ordered", "ack_seconds", "max_redeliveries", "days"),
         *("subscription_list", "delivery_list"),
     )
     prefetched = (STATUS,)
@@ -133,6 +134,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
     redelivered = _count("redelivered", lambda status: status.redelivered)
     expired = _count("expired", lambda status: status.expired)
     is_ordered = column("ordered", lambda box: yes_or_no(box.mailbox_ordered))
+    days = column("days until unread messages expire", lambda box: box.mailbox_days or settings.MAILBOX_DAYS)
     subscription_list = column(
         "subscriptions",
         lambda box: link_to_list(

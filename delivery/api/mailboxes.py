@@ -124,6 +124,7 @@ class MailboxSerializer(serializers.Serializer[Any]):
     mailbox_ordered = serializers.BooleanField()
     ack_seconds = serializers.IntegerField()
     max_redeliveries = serializers.IntegerField(allow_null=True)
+    mailbox_days = serializers.IntegerField(help_text="From its publishing, until an unread message is EXPIRED.")
 
 
 class PurgedSerializer(serializers.Serializer[Any]):
@@ -190,6 +191,7 @@ def read_mailbox(request: Request, name: str) -> Response:
     """Return the state of the mailbox."""
     mailbox = mailbox_of(request, name)
     terms = model_to_dict(mailbox, fields=("mailbox_ordered", "ack_seconds", "max_redeliveries"))
+    terms["mailbox_days"] = mailbox.mailbox_days or settings.MAILBOX_DAYS
     return Response({**asdict(mailboxes_of([mailbox.pk])[mailbox.pk]), "counted_to": MAX_COUNTED, **terms})
 
 

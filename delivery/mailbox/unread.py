@@ -21,7 +21,6 @@ MAX_SKIPPED: Final = 10_000
 """Old deliveries skipped to find them, which are in flight or could not be read for long enough."""
 
 NOW: Final = "(SELECT clock_timestamp())"
-CUTOFF: Final = "(SELECT clock_timestamp() - make_interval(days => %(days)s::int))"
 FRESH: Final = "waits_for = 'TURN'"
 ASIDE: Final = "waits_for = 'RETRY'"
 
@@ -35,16 +34,14 @@ WALK_STEP: Final = 500
 PURGE_SECONDS: Final = 5.0
 """Of one request; the client asks again if more is left."""
 
-READABLE: Final = f"""
-readable AS MATERIALIZED (
-  SELECT s.id
+MAILBOXES: Final = """
+boxes AS MATERIALIZED (
+  SELECT s.id, n.days, clock_timestamp() - make_interval(days => n.days) AS cutoff
     FROM (SELECT id FROM fresh UNION SELECT id FROM aside UNION SELECT id FROM fetched) w
-    JOIN subscriptions_subscription s ON s.id = w.id AND s.is_fetchable
-    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-   WHERE COALESCE({CUTOFF} >= GREATEST(
-     (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id = s.id),
-     (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id IS NULL)), true))"""
-"""The subscriptions that were fetchable for all those days, since they were created or last changed."""
+    JOIN subscriptions_subscription s ON s.id = w.id AND s.delivery_mode = 'PULL'
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   CROSS JOIN LATERAL (SELECT COALESCE(u.mailbox_days, %(days)s::int) AS days) n)"""
+"""The subscriptions whose messages are fetched, with what is too old for them."""
 
 
 def _oldest(condition: str, *, skipped: str = "false") -> str:
@@ -54,7 +51,7 @@ def _oldest(condition: str, *, skipped: str = "false") -> str:
     """
     return f"""
   SELECT d.id
-    FROM readable b
+    FROM boxes b
    CROSS JOIN LATERAL (
      SELECT d.id, d.created_at FROM delivery_open d
       WHERE d.subscription_id = b.id AND {condition} ORDER BY d.id LIMIT 1) f
@@ -62,16 +59,16 @@ def _oldest(condition: str, *, skipped: str = "false") -> str:
      SELECT d.id, d.created_at FROM (
        SELECT d.id, d.created_at, d.not_before, d.fetched_until FROM delivery_open d
         WHERE d.subscription_id = b.id AND {condition} ORDER BY d.id LIMIT {MAX_SKIPPED}) d
-      WHERE d.created_at > {CUTOFF} OR NOT (COALESCE(d.not_before > {CUTOFF}, false) OR {skipped})
+      WHERE d.created_at > b.cutoff OR NOT (COALESCE(d.not_before > b.cutoff, false) OR {skipped})
       ORDER BY d.id LIMIT {EXPIRE_PER_KIND}) d
-   WHERE f.created_at <= {CUTOFF} AND d.created_at <= {CUTOFF}"""
+   WHERE f.created_at <= b.cutoff AND d.created_at <= b.cutoff"""
 
 
 EXPIRE: Final = f"""
 WITH RECURSIVE {subscriptions_with("fresh", FRESH)},{subscriptions_with("aside", ASIDE)},{
     subscriptions_with("fetched", "fetched_until IS NOT NULL")
 },
-{READABLE},
+{MAILBOXES},
 unread AS MATERIALIZED (
 {_oldest(f"d.{FRESH} AND d.status = 'PENDING'")}
    UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}
@@ -87,16 +84,15 @@ ended AS MATERIALIZED (
     close(
         "SELECT id FROM ended",
         status="'EXPIRED'",
-        reason="'unread for ' || %(days)s::int || CASE %(days)s::int WHEN 1 THEN ' day' ELSE ' days' END",
+        reason="(SELECT 'unread for ' || days || CASE days WHEN 1 THEN ' day' ELSE ' days' END FROM boxes"
+        " WHERE id = d.subscription_id)",
     )
 }
 SELECT count(*) FROM gone
 """
-"""Only days on which a delivery could be fetched count.
+"""The days begin when a delivery was created, became due or was released, and go on while it cannot be fetched.
 
-They start when it was created, became due or was released, and again whenever its subscription or subscriber was
-switched, paused, resumed or made ACTIVE. Nothing expires while it cannot be fetched (contract 1.7). The expiry is not
-stored, so a changed setting counts at once.
+The expiry is not stored, so changed days count at once, of the setting and of a subscriber.
 """
 
 

@@ -44,7 +44,7 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     groups = (
         (None, ("name", "description", "status", "headers", "must_be_set_again")),
         ("Concurrency", ("processing", "concurrency", "ordering_key", "max_queued_to_send")),
-        ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries")),
+        ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days")),
     )
     list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")
     list_filter = ("status",)

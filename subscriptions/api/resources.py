@@ -189,7 +189,7 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
         read_only_fields = ("unreadable", *BROKER_FIELDS)
         fields = (
             *("name", "description", "status", "headers", "max_queued_to_send", "processing", "concurrency"),
-            *("ordering_key", "mailbox_ordered", "ack_seconds", "max_redeliveries", *read_only_fields),
+            *("ordering_key", "mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days", *read_only_fields),
         )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

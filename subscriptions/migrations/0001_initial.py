@@ -372,6 +372,18 @@ class Migration(migrations.Migration):
                         validators=[django.core.validators.MaxValueValidator(1000)],
                     ),
                 ),
+                (
+                    "mailbox_days",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Mailbox: days from its publishing after which an unread message has EXPIRED; empty: as the broker is set. It counts at once, also for messages that are there already.",
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(36500),
+                        ],
+                    ),
+                ),
                 ("name", models.CharField(max_length=255, unique=True, validators=[subscriptions.names.validate_name])),
                 ("description", models.TextField(blank=True, default="")),
                 (
@@ -462,6 +474,9 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("ack_seconds__range", (1, 43200))), name="subscriber_ack_seconds"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("mailbox_days__range", (1, 36500))), name="subscriber_mailbox_days"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("max_redeliveries__range", (0, 1000))), name="subscriber_max_redeliveries"

@@ -16,6 +16,8 @@ ACK_SECONDS = (1, 43_200)
 MAX_REDELIVERIES = 1_000
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 1_000
+MAX_MAILBOX_DAYS = 36_500
+"""A hundred years."""
 MAX_PATH_LENGTH = 500
 EACH_SUBSCRIBER = "default"
 """The destination that means each subscriber once (contract 2.8); no subscriber can have this name."""
@@ -134,6 +136,13 @@ class Subscriber(WithHeaders):
         help_text="Mailbox: how often a message is fetched again before it has FAILED; empty: without limit. "
         "A lower limit applies from the next fetch on.",
     )
+    mailbox_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_MAILBOX_DAYS)],
+        help_text="Mailbox: days from its publishing after which an unread message has EXPIRED; empty: as the broker "
+        "is set. It counts at once, also for messages that are there already.",
+    )
 
     class Meta:
         constraints = checks(
@@ -144,6 +153,7 @@ class Subscriber(WithHeaders):
             subscriber_ordering_key=~Q(processing=Processing.KEYED, ordering_key=""),
             subscriber_concurrency=Q(concurrency__range=(1, MAX_CONCURRENCY)),
             subscriber_ack_seconds=Q(ack_seconds__range=ACK_SECONDS),
+            subscriber_mailbox_days=Q(mailbox_days__range=(1, MAX_MAILBOX_DAYS)),
             subscriber_max_redeliveries=Q(max_redeliveries__range=(0, MAX_REDELIVERIES)),  # null passes
         )
 

@@ -24,7 +24,7 @@ FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, De
 HOURS: Final = 6
 """How long a message is in flight unless that is prolonged."""
 DAYS: Final = 4
-"""How long it waits to be read, while it can be."""
+"""How long it waits to be read, from its publishing."""
 ALL: Final = ("inactive as a whole", 0)
 STOPS: Final = [("inactive", 0), ("inactive", 1), ("paused", 0), ("paused", 1), ALL]
 
@@ -105,8 +105,6 @@ class ExpectedMailbox:
     is_ordered: bool = False
     most: int | None = None
     """How often a message may be handed out again."""
-    days: list[int] = field(default_factory=lambda: [0, 0])
-    """Since each subscription was stopped, or switched, or went on."""
     known: dict[int, Known] = field(default_factory=dict)
 
     def qualifies(self, at: int) -> bool:
@@ -152,11 +150,9 @@ class ExpectedMailbox:
 
     def switch(self, at: int) -> None:
         self.pulled ^= {at}
-        self.days[at] = 0
 
     def stop_or_go_on(self, stop: tuple[str, int]) -> None:
         self.stopped ^= {stop}
-        self.days = [0 if stop in {ALL, (stop[0], at)} else days for at, days in enumerate(self.days)]
 
     def pass_hours(self, hours: int) -> None:
         """Let more time pass than pauses and lives last."""
@@ -165,7 +161,6 @@ class ExpectedMailbox:
             one.is_deferred, one.is_dead = False, one.is_mortal
 
     def pass_days(self, days: int) -> None:
-        self.days = [before + days for before in self.days]
         for one in self.known.values():
             one.days += days
 
@@ -173,7 +168,7 @@ class ExpectedMailbox:
         """End what the clock ends, and take back what is pushed by now."""
         for one in [one for one in self.known.values() if one.rests]:
             is_pulled = one.at in self.pulled
-            if one.is_dead or (is_pulled and self.runs(one.at) and min(one.days, self.days[one.at]) >= DAYS):
+            if one.is_dead or (is_pulled and one.days >= DAYS):
                 one.end(EXPIRED)
             elif one.is_late and self.ends_in_vain(one):
                 self._end_in_vain(one)

@@ -10,7 +10,7 @@ from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
 from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.broker import publish_numbered
 from tests.support.database import execute
 from tests.support.factories import subscription
@@ -81,6 +81,5 @@ def fetch_bodies(wanted: Subscription, max_messages: int = 100) -> list[bytes]:
 
 
 def let_days_pass(*, days: int) -> None:
-    """Move the creation of all deliveries and all status changes into the past."""
+    """Move the creation of all deliveries into the past."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
-    StatusChange.objects.update(at=F("at") - timedelta(days=days))

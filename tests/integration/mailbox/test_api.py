@@ -222,7 +222,7 @@ def test_a_mailbox_shows_its_state_and_its_subscribers_settings(reader: Client, 
     assert told.pop("oldest_age_seconds") >= 0
     assert told.pop("oldest_published_at") is not None
     counts = {"available": 3, "in_flight": 1, "waiting": 0, "redelivered": 1, "expired": 0, "counted_to": 10_000}
-    terms = {"mailbox_ordered": False, "ack_seconds": 60, "max_redeliveries": 5}
+    terms = {"mailbox_ordered": False, "ack_seconds": 60, "max_redeliveries": 5, "mailbox_days": 4}
     assert told == {**counts, **terms, "subscriptions": 1, "fetchable_subscriptions": 1}
 
 

@@ -33,13 +33,6 @@ HELD = DeliveryStatus.HELD
 MANY = 20_000
 
 
-CHANGES = """
-INSERT INTO subscriptions_statuschange (subscriber_id, subscription_id, status, at)
-SELECT s.subscriber_id, CASE n %% 2 WHEN 0 THEN s.id END, 'ACTIVE', now() - interval '9 days'
-  FROM subscriptions_subscription s CROSS JOIN generate_series(1, %s) n
-"""
-
-
 def reasons(wanted: Subscription) -> list[str]:
     return [*Delivery.objects.filter(subscription=wanted).oldest_first().values_list("reason", flat=True)]
 
@@ -202,21 +195,52 @@ CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription],
 }
 
 
-@pytest.mark.behaviour("1.7", "9.8")
+@pytest.mark.behaviour("9.6")
 @pytest.mark.parametrize("how", CLOSED)
-def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscription, how: str) -> None:
+def test_the_days_run_from_publishing_whatever_was_paused_in_between(pulled: Subscription, how: str) -> None:
     close, reopen = CLOSED[how]
-    stranger = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     broker.publish_numbered(pulled.event_type, 2)
-    let_days_pass(days=3)
+    let_days_pass(days=1)
     close(pulled)
-    let_days_pass(days=9)
-    assert (expire_unread(), broker.statuses(stranger)) == (2, [EXPIRED] * 2)
+    let_days_pass(days=2)
     reopen(pulled)
-    let_days_pass(days=3)
     assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING] * 2)
     let_days_pass(days=1)
     assert (expire_unread(), broker.statuses(pulled)) == (2, [EXPIRED] * 2)
+
+
+@pytest.mark.behaviour("9.6", "9.8")
+@pytest.mark.parametrize("how", CLOSED)
+def test_unread_messages_expire_while_nobody_may_read_them(pulled: Subscription, how: str) -> None:
+    """Not while they are pushed: then they wait for their endpoint, however long."""
+    broker.publish_numbered(pulled.event_type, 2)
+    CLOSED[how][0](pulled)
+    let_days_pass(days=4)
+    ended = (0, [PENDING] * 2) if how == "pushed" else (2, [EXPIRED] * 2)
+    assert (expire_unread(), broker.statuses(pulled)) == ended
+
+
+@pytest.mark.behaviour("9.6")
+def test_a_subscriber_has_days_of_its_own_for_what_is_there_already(management: Client, pulled: Subscription) -> None:
+    other = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
+    broker.publish_numbered(pulled.event_type, 1)
+    let_days_pass(days=4)
+    address = f"/api/v1/subscribers/{pulled.subscriber.name}"
+
+    def give(days: int | None) -> None:
+        now = management.get(address)
+        changed = {"mailbox_days": days}
+        answer = management.patch(address, changed, content_type="application/json", headers={"If-Match": now["ETag"]})
+        assert (answer.status_code, answer.json()["mailbox_days"]) == (200, days)
+
+    give(6)
+    assert (expire_unread(), reasons(other), broker.statuses(pulled)) == (1, ["unread for 4 days"], [PENDING])
+    let_days_pass(days=1)
+    assert expire_unread() == 0
+    give(5)
+    assert (expire_unread(), reasons(pulled)) == (1, ["unread for 5 days"])
+    entries = LogEntry.objects.filter(object_id=str(pulled.subscriber_id)).order_by("pk")
+    assert [("mailbox_days" in str(one.change_message)) for one in entries] == [True, True]
 
 
 @pytest.mark.behaviour("2.13")
@@ -333,11 +357,8 @@ def test_no_look_for_it_reads_all_there_is(
     broker.publish_numbered(pulled.event_type, 1)
     let_days_pass(days=days)
     execute(FILL, [days, is_delayed, MANY])
-    execute(CHANGES, [MANY])
     with explained_statements(monkeypatch) as found:
         expire_unread()
     (one,) = [one for one in found if one.statement == EXPIRE]
     assert one.rows_read < 100 + len(boxes) * (read + 4 * EXPIRE_PER_KIND)
-    changes = [node["Node Type"] for node in one.nodes() if node.get("Relation Name") == "subscriptions_statuschange"]
-    assert (bool(changes), "Seq Scan" in changes) == (True, False)
     assert one.blocks_read < 20 * (100 + len(boxes) * (read + 4 * EXPIRE_PER_KIND))

@@ -31,6 +31,7 @@ def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
         "mailbox_ordered": False,
         "ack_seconds": 30,
         "max_redeliveries": None,
+        "mailbox_days": None,
         "unreadable": [],
         "version": 1,
         "created_at": body["created_at"],
