@@ -84,14 +84,12 @@ RATE_LIMITED_PAGE: Final = 2
 """A line that waited for its rate sends one delivery, and waits with the next."""
 PAGE_SECONDS: Final = 1.25
 """A line reads what it will send in this time, so that little is read for nothing."""
-REFILL_LEVEL: Final = 0.4
-"""The share of its last page at which a line reads on (contract 11.1)."""
 MAX_MARKED_BYTES: Final = 8 * 1024
 """A delivery with a larger body is not marked with its page: its body is read when there is room for it."""
 MAX_PAGE_DELIVERIES: Final = 500
 """Deliveries that the groups of a page have together: the event loop, with all its lines, waits for the page."""
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""Bodies that a line holds; one delivery is always allowed."""
+"""Bodies that a line without a subscriber holds; one delivery is always allowed."""
 MAX_PROCESS_BYTES: Final = 48 * 1024 * 1024
 """Bodies that the lines of a process hold. With volatile messages a process holds 64 MiB (contract 11.1)."""
 SMALL_BODY_BYTES: Final = 64 * 1024

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from broker_project.core.db import RowLocked, rows
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, SHORT_LOCK_WAIT
-from delivery.limits import CAPACITY, LEASE_SECONDS, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
+from delivery.limits import CAPACITY, LEASE_SECONDS, MAX_LINE_BYTES, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
 
@@ -58,7 +58,9 @@ SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id =
 
 CLAIM: Final = f"""
 WITH picked AS (
-  SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
+  SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, {CAPACITY}) AS capacity,
+         COALESCE(u.max_queued_bytes, {MAX_LINE_BYTES}) AS max_bytes,
+         COALESCE(u.refill_percent, 0) / 100.0::float8 AS refill_level,
          {CONCURRENCY} AS concurrency, u.processing = 'KEYED' AND {CONCURRENCY} > 1 AS is_keyed, holds.number AS holds
     FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
    WHERE {SHORT_LOCK_WAIT}
@@ -72,8 +74,8 @@ UPDATE delivery_line l
   FROM picked
  WHERE l.id = picked.id
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.deferred_next,
-          picked.capacity, {SIBLING_LINE}, picked.concurrency, COALESCE(picked.is_keyed, false), picked.holds,
-          picked.lease_until
+          picked.capacity, picked.max_bytes, picked.refill_level, {SIBLING_LINE}, picked.concurrency,
+          COALESCE(picked.is_keyed, false), picked.holds, picked.lease_until
 """
 
 HOLDS: Final = f"""
@@ -235,7 +237,11 @@ class Claim:
     last_sequence: int
     deferred_next: bool
     capacity: int
-    """How many deliveries it may have in hand."""
+    """How many deliveries it may hold."""
+    max_bytes: int = MAX_LINE_BYTES
+    """How many bytes of bodies it may hold."""
+    refill_level: float = 0.0
+    """The share of its last page at which it reads the next one; 0: when none is left (contract 11.1)."""
     sibling_line_id: int | None = None
     """The subscriber's other line: the retry line of a main line, and the other way round."""
     concurrency: int = 1
@@ -264,7 +270,7 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
 
 def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
     with transaction.atomic():
-        taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
+        taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS])
         if keyed := [line_id for line_id, *_, is_keyed, _, _ in taken if is_keyed]:
             rows(GIVE_KEYS, [keyed])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _ in taken}

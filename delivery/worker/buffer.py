@@ -18,7 +18,6 @@ from delivery.limits import (
     HANGING_SECONDS,
     MAX_LINE_BYTES,
     MAX_PAGE_DELIVERIES,
-    REFILL_LEVEL,
     SMALL_BODY_BYTES,
     SMALL_BODY_RESERVE,
 )
@@ -65,7 +64,6 @@ class Buffer(Generic[Work]):
         fresh: Iterable[Work] = (),
         deferred: Iterable[Work] = (),
         more: bool = False,
-        refill_level: float = REFILL_LEVEL,
     ) -> None:
         self.heads = deque(heads)
         self.next_key = ""
@@ -78,7 +76,8 @@ class Buffer(Generic[Work]):
         self.deferred = deque(deferred)
         self._more = more
         self._size_at_start = len(self)
-        self._refill_at = self._size_at_start * refill_level
+        self.refill_level = 0.0
+        """The share of the page at which the next one is read."""
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self.deferred) + len(self.heads) + sum(map(len, self._aside.values()))
@@ -107,7 +106,7 @@ class Buffer(Generic[Work]):
     @property
     def is_low(self) -> bool:
         """Whether there is more to read and it is time to: at most its refill level is left of the page."""
-        return self._more and len(self) <= self._refill_at
+        return self._more and len(self) <= self._size_at_start * self.refill_level
 
     def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
         """Take what goes next of what may; `deferred_next` says whose turn it is if both kinds wait."""
@@ -224,6 +223,8 @@ class PageRequest:
     line_id: int
     epoch: int
     capacity: int
+    max_bytes: int = MAX_LINE_BYTES
+    """Of bodies; one delivery is always allowed."""
     heads: Sequence[int] = ()
     """Held deliveries that are due."""
     deferred_next: bool = False
@@ -254,7 +255,7 @@ class Page(Generic[One]):
 
 
 def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_for: Collection[int] = ()) -> Page[One]:
-    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
+    """Take from the front what fits: the line's capacity and bytes (but always one), and what `budget` has.
 
     Of groups as many as have 500 deliveries together (but always one). What is `paid_for` was taken from `budget`.
     """
@@ -262,7 +263,7 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_
     taken: list[One] = []
     held = deliveries = 0
     for row in islice(_in_order(waiting, line, busy), line.capacity):
-        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
+        is_full = held + row.size > line.max_bytes or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
         if (taken and is_full) or not (row.id in paid_for or budget.take(row.size)):
             return Page(taken, more=True)
         taken.append(row)

@@ -301,6 +301,7 @@ class ActiveLine:
             epoch=self.claim.epoch,
             heads=self.due_heads(now),
             capacity=self.page_size,
+            max_bytes=self.claim.max_bytes,
             deferred_next=self.deferred_next,
             busy=self.taken_ids + [hold.delivery_id for hold in resting],
             left_out=[*self.left_out],
@@ -320,6 +321,7 @@ class ActiveLine:
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a held delivery that may no longer be sent holds nothing up."""
         self.buffer, self.cut_short, self.has_read, self.has_hint = buffer, [], True, False
+        buffer.refill_level = self.claim.refill_level
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         self.next_key, self.read_at = buffer.next_key, time.monotonic()

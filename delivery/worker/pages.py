@@ -94,7 +94,7 @@ class PageReading:
         self._budget.give_back(self._reserved - sum(first.size for first in self._marked.values()))
 
     def buffers(self, found: Rows) -> dict[int, Buffer[Outgoing]]:
-        """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), what the budget has.
+        """Return a buffer for every line: at most its capacity and bytes (but always one), and what the budget has.
 
         Takes each buffer's bytes from the budget; when a delivery is dropped, its bytes are given back. A buffer is
         `starved` if there is work but the process holds too many bodies already: then nothing is marked either. A line

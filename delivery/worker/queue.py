@@ -287,5 +287,4 @@ def _buffer_of(
                 callback_url=addresses.get(row.id, ""),
             )
             parts[row.part].append(group)
-    # What is left of a page is read again with the next one, so that comes when nothing is left.
-    return Buffer(fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more, refill_level=0.0)
+    return Buffer(fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

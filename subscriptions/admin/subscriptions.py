@@ -43,7 +43,8 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
 
     groups = (
         (None, ("name", "description", "status", "headers", "must_be_set_again")),
-        ("Concurrency", ("processing", "concurrency", "ordering_key", "max_queued_to_send")),
+        ("Concurrency", ("processing", "concurrency", "ordering_key")),
+        ("Memory", ("max_queued_to_send", "max_queued_bytes", "refill_percent")),
         ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days")),
     )
     list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")

@@ -188,8 +188,9 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
         model = Subscriber
         read_only_fields = ("unreadable", *BROKER_FIELDS)
         fields = (
-            *("name", "description", "status", "headers", "max_queued_to_send", "processing", "concurrency"),
-            *("ordering_key", "mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days", *read_only_fields),
+            *("name", "description", "status", "headers", "max_queued_to_send", "max_queued_bytes"),
+            *("refill_percent", "processing", "concurrency", "ordering_key"),
+            *("mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days", *read_only_fields),
         )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

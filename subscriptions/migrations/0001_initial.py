@@ -414,6 +414,27 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "max_queued_bytes",
+                    models.PositiveIntegerField(
+                        db_default=1048576,
+                        default=1048576,
+                        help_text="Maximum bytes of bodies that its line has in memory; one delivery is always allowed.",
+                        validators=[
+                            django.core.validators.MinValueValidator(65536),
+                            django.core.validators.MaxValueValidator(8388608),
+                        ],
+                    ),
+                ),
+                (
+                    "refill_percent",
+                    models.PositiveSmallIntegerField(
+                        db_default=40,
+                        default=40,
+                        help_text="Its line reads the next page when this percentage of the last one is left; 0: when none is.",
+                        validators=[django.core.validators.MaxValueValidator(90)],
+                    ),
+                ),
+                (
                     "processing",
                     models.CharField(
                         choices=[("SERIAL", "Serial"), ("CONCURRENT", "Concurrent"), ("KEYED", "Keyed")],
@@ -460,6 +481,13 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(("max_queued_to_send__range", (1, 10000))),
                         name="subscriber_max_queued_to_send",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("max_queued_bytes__range", (65536, 8388608))),
+                        name="subscriber_max_queued_bytes",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("refill_percent__range", (0, 90))), name="subscriber_refill_percent"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("processing__in", ["SERIAL", "CONCURRENT", "KEYED"])),

@@ -15,6 +15,10 @@ ACK_SECONDS = (1, 43_200)
 """From one second to twelve hours."""
 MAX_REDELIVERIES = 1_000
 MAX_QUEUED_TO_SEND = 10_000
+QUEUED_BYTES = (65_536, 8 * 1024 * 1024)
+"""Up to a sixth of what all lines of a process hold together."""
+MAX_REFILL_PERCENT = 90
+"""With more, a line would read a page for almost every delivery."""
 MAX_CONCURRENCY = 1_000
 MAX_MAILBOX_DAYS = 36_500
 """A hundred years."""
@@ -95,6 +99,18 @@ class Subscriber(WithHeaders):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_QUEUED_TO_SEND)],
         help_text="Maximum deliveries that its line has in memory.",
     )
+    max_queued_bytes = models.PositiveIntegerField(
+        default=1024 * 1024,
+        db_default=1024 * 1024,
+        validators=[MinValueValidator(QUEUED_BYTES[0]), MaxValueValidator(QUEUED_BYTES[1])],
+        help_text="Maximum bytes of bodies that its line has in memory; one delivery is always allowed.",
+    )
+    refill_percent = models.PositiveSmallIntegerField(
+        default=40,
+        db_default=40,
+        validators=[MaxValueValidator(MAX_REFILL_PERCENT)],
+        help_text="Its line reads the next page when this percentage of the last one is left; 0: when none is.",
+    )
     processing = models.CharField(
         max_length=10,
         choices=Processing,
@@ -149,6 +165,8 @@ class Subscriber(WithHeaders):
             subscriber_name=Q(name__regex=NAME_PATTERN),
             subscriber_status=Q(status__in=Status.values),
             subscriber_max_queued_to_send=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND)),
+            subscriber_max_queued_bytes=Q(max_queued_bytes__range=QUEUED_BYTES),
+            subscriber_refill_percent=Q(refill_percent__range=(0, MAX_REFILL_PERCENT)),
             subscriber_processing=Q(processing__in=Processing.values),
             subscriber_ordering_key=~Q(processing=Processing.KEYED, ordering_key=""),
             subscriber_concurrency=Q(concurrency__range=(1, MAX_CONCURRENCY)),

@@ -7,7 +7,7 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import Claim, claim
-from delivery.limits import CAPACITY
+from delivery.limits import CAPACITY, MAX_LINE_BYTES
 from delivery.models import Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
 from delivery.publish.routing import sender_lines
@@ -39,15 +39,17 @@ def claims_of(**fields: Any) -> dict[str, Claim]:
     [({}, 1), ({"processing": "CONCURRENT", "concurrency": 5}, 5), ({"processing": "CONCURRENT"}, 1)],
 )
 def test_a_claim_has_the_terms_of_its_subscriber(fields: dict[str, Any], concurrency: int) -> None:
-    claims = claims_of(max_queued_to_send=7, **fields)
+    claims = claims_of(max_queued_to_send=7, max_queued_bytes=65_536, refill_percent=25, **fields)
     main, retry = claims[Lane.MAIN], claims[Lane.RETRY]
-    assert (main.sibling_line_id, main.capacity, main.concurrency) == (retry.line_id, 7, concurrency)
-    assert (retry.sibling_line_id, retry.capacity, retry.concurrency) == (main.line_id, 7, 1)
+    assert (main.sibling_line_id, main.concurrency) == (retry.line_id, concurrency)
+    assert (retry.sibling_line_id, retry.concurrency) == (main.line_id, 1)
+    assert {(one.capacity, one.max_bytes, one.refill_level) for one in (main, retry)} == {(7, 65_536, 0.25)}
 
 
 def test_a_senders_line_has_no_sibling() -> None:
     (taken,) = claim([*sender_lines(1)], worker="worker")
     assert (taken.sibling_line_id, taken.concurrency, taken.capacity) == (None, 1, CAPACITY)
+    assert (taken.max_bytes, taken.refill_level) == (MAX_LINE_BYTES, 0.0)
 
 
 @pytest.fixture

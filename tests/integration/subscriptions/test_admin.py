@@ -15,14 +15,12 @@ from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import SUBSCRIPTION_FORM, messages_of
-from tests.support.api import Answer, client_with
+from tests.support.api import SUBSCRIBER_FORM, Answer, client_with
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions"
 CONFIRMED = {"confirmed": "yes"}
-SERIAL = {"processing": "SERIAL", "concurrency": "1", "ack_seconds": "30"}
-
 JSON = "application/json"
 ANY = {"If-Match": "*"}
 STEPPING_IN: Final = {Scope.CONFIGURE, Scope.OPERATE, Scope.KEYS}
@@ -54,7 +52,7 @@ def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: 
 
 def test_a_stale_form_overwrites_only_what_it_changed(admin: Client) -> None:
     made = factories.subscriber("shop")
-    form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500", **SERIAL}
+    form = {"name": "shop", "description": "new", **SUBSCRIBER_FORM}
     admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
     Subscriber.objects.update(status=Status.INACTIVE)
     admin.post(f"{ROOT}/subscriber/{made.pk}/change/", form)

@@ -32,6 +32,7 @@ from tests.support import factories
 from tests.support.admin import browser_with
 from tests.support.api import (
     JOB_EVENT,
+    SUBSCRIBER_FORM,
     SYNC_PATH,
     Answer,
     callback_address,
@@ -341,8 +342,7 @@ def test_the_admin_reports_unreadable_values(admin: Client) -> None:
     execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
     page = f"/admin/subscriptions/subscriber/{made.pk}/change/"
     assert b"encrypted under a secret key that the broker no longer has" in admin.get(page).content
-    form = {"name": made.name, "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
-    admin.post(page, {**form, "headers": '{"X-Token": "new"}'})
+    admin.post(page, {**SUBSCRIBER_FORM, "name": made.name, "headers": '{"X-Token": "new"}'})
     assert Subscriber.objects.get().headers == {"X-Token": "new"}
     assert b"sealed under" not in admin.get(page).content
 
@@ -373,9 +373,8 @@ def test_no_table_shows_a_secret(receiver: Receiver, worker: Worker, publisher: 
     assert {request.headers["x-own"] for request in receiver.log} == {own}
     client.patch(f"/api/v1/subscriptions/{made['id']}", {"headers": {"X-Own": changed}})
     rotated = post(client, f"subscriptions/{made['id']}/rotate-secret").json()
-    form = {"name": "shop", "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
     page = f"/admin/subscriptions/subscriber/{Subscription.objects.get().subscriber_id}/change/"
-    admin.post(page, {**form, "headers": json.dumps({"X-Key": None, "X-More": edited})})
+    admin.post(page, {**SUBSCRIBER_FORM, "name": "shop", "headers": json.dumps({"X-Key": None, "X-More": edited})})
     assert Subscription.objects.get().subscriber.headers == {"X-Key": theirs, "X-More": edited}
     factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE), endpoint=receiver.url("/job"))
     publish_job(client_of(publisher))

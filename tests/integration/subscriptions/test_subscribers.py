@@ -25,6 +25,8 @@ def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
         "status": "ACTIVE",
         "headers": {},
         "max_queued_to_send": 500,
+        "max_queued_bytes": 1_048_576,
+        "refill_percent": 40,
         "processing": "SERIAL",
         "concurrency": 1,
         "ordering_key": "",
@@ -75,6 +77,8 @@ def test_a_subscriber_may_be_sent_several_at_a_time(processing: str) -> None:
             ({"max_queued_to_send": number}, "max_queued_to_send")
             for number in (0, -1, 10_001, 2**31, 2**63, "5", 5.0, 5.5, True, None, [5])
         ),
+        *(({"max_queued_bytes": number}, "max_queued_bytes") for number in (0, 65_535, 8_388_609, None)),
+        *(({"refill_percent": number}, "refill_percent") for number in (-1, 91, 0.4, None)),
         ({"concurrency": 2}, "concurrency"),
         ({"processing": "CONCURRENT", "concurrency": 0}, "concurrency"),
         ({"processing": "CONCURRENT", "concurrency": 1_001}, "concurrency"),

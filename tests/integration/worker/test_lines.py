@@ -1,6 +1,7 @@
 """A subscriber's line: in order, a page at a time, and what each answer means (contract 4.3 to 4.8)."""
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,12 +13,15 @@ from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
-from delivery.models import Attempt, Delivery, Message
+from delivery.models import Attempt, Delivery, Message, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
+from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
+from delivery.worker.rounds import NO_LINK
+from delivery.worker.slots import Slot
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.behaviours import close, reset
@@ -74,6 +78,33 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
         waits_for="RETRY", due_at=Now()
     )
     assert len(broker.outgoing_of(taken)) == capacity
+
+
+@pytest.mark.behaviour("11.1")
+@pytest.mark.parametrize(
+    ("percent", "answered", "read"), [(40, 5, 10), (40, 6, 16), (0, 9, 10), (0, 10, 20), (90, 1, 11)]
+)
+def test_the_next_page_is_read_at_the_level_that_the_subscriber_says(
+    receiver: Receiver, wanted: Subscription, percent: int, answered: int, read: int
+) -> None:
+    Subscriber.objects.update(max_queued_to_send=10, refill_percent=percent)
+    receiver.on("/a", *[answer()] * answered, hang)
+    broker.publish_numbered(wanted.event_type, 30)
+    with broker.running_worker():
+        wait_until(lambda: len(receiver.log) == answered + 1)
+        noted = PageRead.objects.values_list("delivery_ids", flat=True)
+        assert len({delivery_id for ids in noted for delivery_id in ids}) == read
+        receiver.close_port()
+
+
+@pytest.mark.behaviour("4.2", "11.1")
+def test_a_line_holds_as_many_bytes_as_its_subscriber_says(wanted: Subscription) -> None:
+    Subscriber.objects.update(max_queued_bytes=65_536)
+    broker.publish_bodies(wanted.event_type, *[b"x" * 30_000] * 3)
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
+    line = ActiveLine(taken, NO_LINK, time.monotonic())
+    line.slots = [Slot(line)]
+    assert read_pages([line.page_request()], BodyBudget(MAX_PROCESS_BYTES))[line.id].bytes == 60_000
 
 
 def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:

@@ -59,9 +59,13 @@ def test_the_head_goes_first_then_fresh_and_deferred_in_turn(
 
 
 @pytest.mark.behaviour("11.1")
-@pytest.mark.parametrize(("size", "left_when_low"), [(1, 0), (2, 0), (5, 2), (10, 4), (499, 199), (500, 200)])
-def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "level", "left_when_low"),
+    [(1, 0.4, 0), (2, 0.4, 0), (5, 0.4, 2), (10, 0.4, 4), (499, 0.4, 199), (500, 0.4, 200), (10, 0.0, 0), (10, 0.9, 9)],
+)
+def test_a_hand_is_low_at_its_share_of_its_page(size: int, level: float, left_when_low: int) -> None:
     hand = Buffer(fresh=fresh_deliveries(*range(size)), more=True)
+    hand.refill_level = level
     while not hand.is_low:
         hand.take(deferred_next=False)
     assert len(hand) == left_when_low
@@ -101,6 +105,11 @@ def taken_from_page(waiting: list[Row], budget: int = MAX_PROCESS_BYTES, **wante
 )
 def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: list[int]) -> None:
     assert taken_from_page([row(number, FRESH, size) for number, size in enumerate(sizes)]) == expected
+
+
+@pytest.mark.behaviour("4.2")
+def test_a_page_holds_as_many_bytes_as_its_line_may() -> None:
+    assert taken_from_page([row(number, FRESH, 10) for number in range(5)], max_bytes=30) == [0, 1, 2]
 
 
 @pytest.mark.behaviour("6.3", "11.1")
