@@ -43,6 +43,8 @@ class RowLocked(OperationalError):
 
 Arguments = Mapping[str, Any] | Sequence[Any]
 Rows = list[tuple[Any, ...]]
+PreparedStatement = tuple[bytes, Sequence[Any]]
+"""A statement with `$1` and so on, and its values."""
 PreparedQuery = tuple[bytes, Any, Any, Format]
 """The name of a statement that the server has prepared, its values and their formats; the rows come in binary."""
 
@@ -70,9 +72,7 @@ class Connection(psycopg.Connection[Any]):
         """Converts values and rows; kept, since finding out how costs more than converting a few."""
         return Transformer(self)
 
-    def run(
-        self, statements: Sequence[tuple[bytes, Sequence[Any]]], meanwhile: Callable[[], object] | None = None
-    ) -> list[Rows]:
+    def run(self, statements: Sequence[PreparedStatement], meanwhile: Callable[[], object] | None = None) -> list[Rows]:
         """Run prepared statements in one round trip, and in one transaction; return the rows of each.
 
         `meanwhile` is called while the server works. Without psycopg's cursors and its pipeline, which take three times
@@ -265,37 +265,37 @@ def rows_of_each(
 
     `meanwhile` is called while the server works.
     """
-    database = connections[DEFAULT_DB_ALIAS]
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    prepared = [as_prepared(*statement) for statement in statements]
     try:
-        with database.wrap_database_errors, _lent(database) as lent:
-            return lent.run([as_prepared(*statement) for statement in statements], meanwhile)
+        with database.wrap_database_errors:
+            if database.pool is not None and database.connection is None and not database.in_atomic_block:
+                return _run_once(database.pool, prepared, meanwhile)
+            if database.connection is None:
+                database.ensure_connection()
+            own: Connection = database.connection
+            return own.run(prepared, meanwhile)
     except OperationalError as failure:
         if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
             raise RowLocked(*failure.args) from failure.__cause__
         raise
 
 
-@contextmanager
-def _lent(database: Any) -> Iterator[Connection]:
-    """Lend the thread's connection if it has one, or else one from the pool, for this call only.
+def _run_once(pool: Pool, prepared: Sequence[PreparedStatement], meanwhile: Callable[[], object] | None) -> list[Rows]:
+    """Run statements on a connection that is lent for them only.
 
     A thread that kept one for a whole request would have it while it waits for Python, and more server processes would
     take turns.
     """
-    pool = database.pool
-    if pool is None or database.connection is not None or database.in_atomic_block:
-        database.ensure_connection()
-        yield database.connection
-        return
     pool.open()
     connection = pool.getconn()
     try:
-        yield connection
+        return connection.run(prepared, meanwhile)
     finally:
         pool.putconn(connection)
 
 
-def as_prepared(statement: LiteralString, arguments: Arguments) -> tuple[bytes, Sequence[Any]]:
+def as_prepared(statement: LiteralString, arguments: Arguments) -> PreparedStatement:
     """Return a statement as PostgreSQL knows it, with `$1` and so on, and their values."""
     text, names = _numbered(statement)
     return text, [arguments[name] for name in names] if isinstance(arguments, Mapping) else arguments
