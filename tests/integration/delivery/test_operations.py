@@ -1,5 +1,6 @@
 """Activate, inactivate, change and cancel while a line works; release held deliveries."""
 
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from delivery.operations import cancel_deliveries_of, release
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
-from subscriptions.models import Status, Subscriber, Subscription
+from subscriptions.models import RetryPolicy, Status, StatusChange, Subscriber, Subscription
+from subscriptions.retry_policies import PRESETS, OnExhausted
 from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
@@ -34,18 +36,33 @@ def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
     return subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
 
 
+ENOUGH_TRIES = 4
+MOVES_ON_SECONDS = 5.0
+"""From the end of the request in flight, if there is one, until a line passes an INACTIVE head."""
+SUSPENDS: dict[str, Any] = {"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND}
+
+
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("status", [302, 404, 500, 503, None])
-def test_failures_keep_it_active(receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None) -> None:
+@pytest.mark.parametrize("policy", [*PRESETS, "suspends"])
+def test_no_failure_inactivates_under_any_policy(
+    receiver: Receiver, worker: Worker, policy: str, status: int | None
+) -> None:
+    """To the last retry, and what follows; under a policy that never gives up a few of them."""
+    made = factories.retry_policy(policy, **SUSPENDS) if policy == "suspends" else RetryPolicy.objects.get(name=policy)
+    wanted = subscription(endpoint=receiver.url("/a"), retry_policy=made)
     receiver.on("/a", answer(status)) if status else receiver.close_port()
-    broker.publish_numbered(wanted.event_type, 3)
-    for _ in range(3):
-        attempts = Delivery.objects.aggregate(models.Sum("attempts"))["attempts__sum"]
-        wait_until(lambda: _tries() > attempts or not broker.unfinished())  # noqa: B023 - called at once
+    broker.publish_numbered(wanted.event_type, 2)
+
+    def is_through() -> bool:
         broker.make_due()
-    wanted.refresh_from_db()
-    assert (wanted.status, wanted.subscriber.status, wanted.version) == (Status.ACTIVE, Status.ACTIVE, 1)
-    assert Subscriber.objects.get().status == Status.ACTIVE
+        wanted.refresh_from_db()
+        never_ends = made.on_exhausted == OnExhausted.NEVER and _tries() > ENOUGH_TRIES
+        return not broker.unfinished() or wanted.paused_since is not None or never_ends
+
+    wait_until(is_through, saying=lambda: [*Delivery.objects.values()])
+    assert (wanted.status, Subscriber.objects.get().status) == (Status.ACTIVE, Status.ACTIVE)
+    assert not StatusChange.objects.filter(status=Status.INACTIVE).exists()
 
 
 def _tries() -> int:
@@ -111,8 +128,10 @@ def test_a_line_passes_an_inactive_head(
     broker.wait_until_held(wanted.subscriber)
     broker.hold_for_minutes(wanted.subscriber)
     broker.publish_bodies(beside.event_type, b"waiting")
+    inactivated_at = time.monotonic()
     broker.inactivate(wanted)
     wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
+    assert receiver.of("/b")[0].begun - inactivated_at < MOVES_ON_SECONDS
     wait_until(lambda: not broker.holds_of(wanted.subscriber).exists())
     assert broker.statuses(wanted) == [PENDING]
     Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/again"), status=Status.ACTIVE)
@@ -129,8 +148,10 @@ def test_head_inactive_in_flight_is_passed(receiver: Receiver, wanted: Subscript
         broker.publish_bodies(beside.event_type, b"waiting")
         wait_until(lambda: receiver.of("/a"))
         broker.inactivate(wanted)
-        wait_until(lambda: receiver.log[0].ended)
         wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
+    answered_at = receiver.log[0].ended
+    assert answered_at
+    assert receiver.log[1].begun - answered_at < MOVES_ON_SECONDS
     assert (len(receiver.of("/a")), broker.statuses(wanted)) == (1, [PENDING])
 
 

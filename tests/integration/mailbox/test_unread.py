@@ -241,7 +241,7 @@ def test_a_subscriber_has_days_of_its_own_for_what_is_there_already(admin: Clien
     give(5)
     assert (expire_unread(), reasons(pulled)) == (1, ["unread for 5 days"])
     history = [entry.get_change_message() for entry in LogEntry.objects.filter(object_id=pulled.subscriber_id)]
-    assert history == ["Changed Mailbox days."] * 2
+    assert ["Mailbox days" in one for one in history] == [True, True]
 
 
 @pytest.mark.behaviour("2.13")

@@ -7,7 +7,7 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
@@ -78,6 +78,25 @@ def test_new_messages_pass_the_retry_line(receiver: Receiver, wanted: Subscripti
     line.refresh_from_db()
     assert (line.epoch, line.last_sequence) == (1, 0)
     assert [*Delivery.objects.filter(line=line).values_list("sequence", flat=True)] == [1]
+
+
+@pytest.mark.behaviour("5.3")
+def test_new_messages_pass_one_whose_request_timed_out(receiver: Receiver, wanted: Subscription) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(timeout_seconds=1)
+    beside = subscription(wanted.subscriber, endpoint=receiver.url("/b"))
+    receiver.on("/a", hang)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.publish_numbered(beside.event_type, 3)
+        (retried,) = wait_until_retrying(wanted)
+        wait_until(lambda: broker.statuses(beside) == [DELIVERED] * 3)
+        assert (retried.attempts, retried.uncertain) == (1, True)
+        assert "timed out" in retried.reason
+        assert receiver.bodies("/b") == [b"0", b"1", b"2"]
+        receiver.on("/a", answer())
+        broker.cut_pauses_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3, 4, 1]
 
 
 @pytest.mark.behaviour("5.3")
