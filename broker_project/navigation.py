@@ -20,6 +20,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Callbacks", "reply", "delivery.callback"),
         ("Attempts", "swap_horiz", "delivery.attempt"),
         ("Filter lab", "science", "delivery.message", "filter_lab"),
+        ("Dry run", "fact_check", "delivery.message", "dry_run"),
     ),
     "Summaries": (
         ("Summaries", "monitoring", "analytics.run", "overview"),

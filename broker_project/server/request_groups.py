@@ -29,8 +29,8 @@ from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from subscriptions.api.authentication import find_keys, rate_headers
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
-EVENTS: Final = "/api/v1/events/"
-"""Addresses to which one event is posted begin with this."""
+EVENTS: Final = "/api/v1/events"
+"""Addresses to which one event is posted are right below this."""
 MAILBOXES: Final = "/api/v1/mailboxes/"
 MAILBOX_CALLS: Final = frozenset({"ack", "next"})
 """The last part of the addresses to which the frequent calls of a mailbox are posted."""
@@ -57,9 +57,7 @@ def group_of(scope: Any) -> str | None:
     if scope.method != "POST":
         return None
     name, _, call = scope.path.rpartition("/")
-    if scope.path.startswith(EVENTS):
-        name = EVENTS
-    elif not name.startswith(MAILBOXES) or call not in MAILBOX_CALLS:
+    if name != EVENTS and not (name.startswith(MAILBOXES) and call in MAILBOX_CALLS):
         return None
     token = bearer_in(scope.headers.get("authorization") or "")
     return name if token is not None and hash(token) in recent_tokens else None

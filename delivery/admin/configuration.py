@@ -1,4 +1,4 @@
-"""What delivery adds to the pages of subscribers and subscriptions: pause, backfill, test event, replay, cancel."""
+"""What delivery adds to the pages of configuration: dry run, pause, backfill, test event, replay, cancel."""
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -28,9 +28,11 @@ from delivery.status.delivery_search import deliveries_of
 from delivery.status.line_status import MAX_COUNTED, unfinished_of
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.configured import INACTIVATING, record_actions
+from subscriptions.admin.event_types import EventTypeAdmin
 from subscriptions.admin.subscriptions import SubscriberAdmin, SubscriptionAdmin
 from subscriptions.endpoints import SCRIPTED
-from subscriptions.models import DeliveryMode, EventKind, Status, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventKind, EventType, Status, Subscriber, Subscription
+from subscriptions.names import is_own
 
 SENDING: Final = (
     "The endpoint receives the example payload of the event type now, marked as a test. Nothing of it is stored."
@@ -64,7 +66,24 @@ def _cancel(subscription: Subscription) -> str:
     return f"Cancelled {plural(ended)}{more}."
 
 
-admin.site.unregister([Subscriber, Subscription])
+admin.site.unregister([EventType, Subscriber, Subscription])
+
+
+@admin.register(EventType)
+class DeliveredEventTypeAdmin(EventTypeAdmin):
+    """An event type, with a way to ask who would get an event of it."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = ("dry_run",)
+
+    @action(
+        description="Who would get it?",
+        permissions=["view"],
+        icon="fact_check",
+        offered=lambda event_type: not is_own(event_type.name),
+    )
+    def dry_run(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
+        """Lead to the dry run with its sample."""
+        return HttpResponseRedirect(f"{reverse('admin:delivery_message_dry_run')}?event_type={object_id}")
 
 
 @admin.register(Subscriber)

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, action, after_dialog, column, dialog
 from broker_project.core.admin.theme import table
 from delivery.admin.callbacks import callbacks_table
+from delivery.admin.dry_run import dry_run_page
 from delivery.admin.filter_lab import filter_lab_page, term_cells, verdict_label
 from delivery.admin.queue_groups import SHOWN_WITH, deliveries_table, groups_table
 from delivery.admin.read_only import (
@@ -101,9 +102,13 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
 
     def get_urls(self) -> list[URLPattern]:
-        """Return the filter lab's address too."""
-        view = self.admin_site.admin_view(partial(filter_lab_page, self))
-        return [path("filter-lab/", view, name="delivery_message_filter_lab"), *super().get_urls()]
+        """Return the addresses of the filter lab and the dry run too."""
+        view = self.admin_site.admin_view
+        return [
+            path("filter-lab/", view(partial(filter_lab_page, self)), name="delivery_message_filter_lab"),
+            path("dry-run/", view(partial(dry_run_page, self)), name="delivery_message_dry_run"),
+            *super().get_urls(),
+        ]
 
     @action(description="Try filters on it", permissions=["view"], icon="science")
     def try_filters(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature

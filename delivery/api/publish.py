@@ -204,7 +204,7 @@ def publish_batch(request: Request) -> DeferredAnswer[Publish, Published]:
     if is_volatile(request):
         raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
     drafts = cloud_events_in(request) if cloud_events.is_batch(content_type) else events_in(request)
-    asked = Publish(Submission(drafts, key_of(request).publisher_id), _max_open(request), is_batch=True)
+    asked = Publish(Submission(drafts, key_of(request).publisher_id), max_open_of(request), is_batch=True)
     return DeferredAnswer(publish_all, asked, _answer_to_batch)
 
 
@@ -216,7 +216,7 @@ def _answer_to_batch(published: Published) -> Response:
 def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     """Return the answer to one event."""
     submission = Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND)
-    asked = Publish(submission, _max_open(request), is_volatile=is_volatile(request))
+    asked = Publish(submission, max_open_of(request), is_volatile=is_volatile(request))
     return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
 
 
@@ -237,6 +237,7 @@ def _answer_to_one(request: Request, published: Published) -> HttpResponseBase:
     return Response(answer_of(one), status.HTTP_202_ACCEPTED, headers=headers)
 
 
-def _max_open(request: Request) -> int | None:
+def max_open_of(request: Request) -> int | None:
+    """Return how many messages of the request's publisher may have unfinished deliveries; None: any number."""
     publisher = key_of(request).publisher
     return publisher.max_open_messages if publisher else None

@@ -97,17 +97,18 @@ RESPONSES: Final = {
 """The answers to a publish except 202."""
 
 
-def answer_to_sync(request: Request, message: NewMessage) -> HttpResponseBase:
-    """Make a SYNC call and return the answer for its publisher.
-
-    Raises:
-        InvalidMetadata: a header has no meaning with a call (contract 2.6, 2.14).
-    """
+def check_call(request: Request) -> None:
+    """Raise `InvalidMetadata` for a header that has no meaning with a call (contract 2.6, 2.14)."""
     for name, why in UNSUITABLE.items():
         if name in request.headers:
             raise InvalidMetadata(f"A SYNC event takes no {name}: {why}. Publish without that header.")
     if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
         raise InvalidMetadata("A SYNC event is never volatile: publish without the header Broker-Durability.")
+
+
+def answer_to_sync(request: Request, message: NewMessage) -> HttpResponseBase:
+    """Make a SYNC call and return the answer for its publisher; raise `InvalidMetadata` as `check_call`."""
+    check_call(request)
     caller = get_caller(
         egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
@@ -136,13 +137,8 @@ def is_volatile(request: Request) -> bool:
     return durability_of(request.META.get("HTTP_BROKER_DURABILITY")) == VOLATILE
 
 
-def accept_volatile(request: Request, message: NewMessage) -> Accepted:
-    """Hand a volatile event to the workers (contract 2.9).
-
-    Raises:
-        InvalidMetadata: it cannot be volatile.
-        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
-    """
+def check_volatile(request: Request, message: NewMessage) -> None:
+    """Raise `InvalidMetadata` if an event cannot be volatile (contract 2.9)."""
     if message.kind != EventKind.TOPIC:
         raise InvalidMetadata(f"An event of kind {message.kind} is never volatile: publish without {DURABILITY}.")
     if len(message.body) > MAX_VOLATILE_BYTES:
@@ -153,4 +149,14 @@ def accept_volatile(request: Request, message: NewMessage) -> Accepted:
     for name, why in NOT_VOLATILE.items():
         if name in request.headers:
             raise InvalidMetadata(f"A volatile event takes no {name}: {why}. Publish without one of the two headers.")
+
+
+def accept_volatile(request: Request, message: NewMessage) -> Accepted:
+    """Hand a volatile event to the workers (contract 2.9).
+
+    Raises:
+        InvalidMetadata: it cannot be volatile.
+        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
+    """
+    check_volatile(request, message)
     return publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from delivery.api import mailboxes, operations, publish, receipts, replays, trials
+from delivery.api import dry_run, mailboxes, operations, publish, receipts, replays, trials
 from delivery.api.callbacks import Callbacks, Reply
 from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters
 from delivery.api.lines import list_senders, read_line
@@ -11,6 +11,7 @@ from delivery.api.messages import Messages
 urlpatterns = [
     path("events", publish.publish_batch),
     path("events/<str:event_type>", publish.publish_event),
+    path("events/<str:event_type>/dry-run", dry_run.dry_run_event),
     path("mailboxes/<name:name>/next", mailboxes.fetch_messages),
     path("mailboxes/<name:name>/status", mailboxes.read_mailbox),
     path("mailboxes/<name:name>/purge", mailboxes.purge_mailbox),

@@ -1,1 +1,3 @@
-"""Try filters and scripts before they are saved (`trials`), and endpoints with test events (`test_events`)."""
+"""Try filters and scripts before they are saved (`trials`), endpoints with test events (`test_events`), and publishing
+(`dry_run`).
+"""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -74,11 +74,19 @@ def claim_keys(keys: Collection[Key]) -> tuple[dict[Key, KeyUse], set[Key]]:
     if not keys:
         return {}, set()
     places = [*keys]
-    columns = {"publishers": [key.publisher_id for key in places], "keys": [key.text for key in places]}
-    refused = {places[number - 1] for (number,) in rows(TRY_LOCKS, columns)}
+    refused = {places[number - 1] for (number,) in rows(TRY_LOCKS, _columns(places))}
     # A statement of its own: it sees what was committed before the locks.
-    found = rows(EARLIER, columns)
-    return {places[number - 1]: KeyUse(bytes(fingerprint), *answer) for number, fingerprint, *answer in found}, refused
+    return earlier_uses(places), refused
+
+
+def earlier_uses(keys: Sequence[Key]) -> dict[Key, KeyUse]:
+    """Return the earlier uses of these keys that have not expired."""
+    found = rows(EARLIER, _columns(keys)) if keys else []
+    return {keys[number - 1]: KeyUse(bytes(fingerprint), *answer) for number, fingerprint, *answer in found}
+
+
+def _columns(keys: Sequence[Key]) -> dict[str, list[Any]]:
+    return {"publishers": [key.publisher_id for key in keys], "keys": [key.text for key in keys]}
 
 
 def remember(uses: Mapping[Key, KeyUse], *, hours: int) -> None:

@@ -17,7 +17,7 @@ from django.db import transaction
 from delivery.callbacks.address import CallbackTerms, callback_terms
 from delivery.callbacks.create import CallbackRequest, CallbackTarget, create_callbacks, targets_of
 from delivery.publish.errors import RefusedItems, TooManyDeliveries
-from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, remember
+from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, earlier_uses, remember
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
 from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, store
@@ -201,18 +201,7 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[l
     progress = [_Progress(*one) for one in publications]
     uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
     with ExitStack() as rooms:
-        opened: dict[_Progress, set[int]] = {}
-        for one in progress:
-            with one.refusable():
-                one.look_up(uses, in_progress)
-                one.find_targets(terms.callbacks)
-                opened[one] = rooms.enter_context(one.room())
-                in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
-        routes = iter(routes_of([message for one in opened for message in one.new.values()]))
-        for one in opened:
-            with one.refusable():
-                one.routes = [*islice(routes, len(one.new))]
-                one.check_size()
+        opened = _routed(progress, uses, in_progress, rooms, terms)
         if len(opened) > 1 and sum(len(route.matches) for one in opened for route in one.routes) > MAX_GROUP_DELIVERIES:
             raise GroupTooLarge
         accepted = [one for one in opened if one.refusal is None]
@@ -224,3 +213,40 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[l
     create_callbacks([request for one in accepted for request in one.callbacks()], terms.callbacks)
     remember({key: use for one in accepted for key, use in one.uses()}, hours=terms.key_hours)
     return [one.refusal or one.answers() for one in progress]
+
+
+def _routed(
+    progress: Sequence[_Progress],
+    uses: Mapping[Key, KeyUse],
+    in_progress: set[Key],
+    rooms: ExitStack,
+    terms: PublishTerms,
+) -> dict[_Progress, set[int]]:
+    """Check each publication and find its routes; return the reservations of those that got as far as that."""
+    opened: dict[_Progress, set[int]] = {}
+    for one in progress:
+        with one.refusable():
+            one.look_up(uses, in_progress)
+            one.find_targets(terms.callbacks)
+            opened[one] = rooms.enter_context(one.room())
+            in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
+    routes = iter(routes_of([message for one in opened for message in one.new.values()]))
+    for one in opened:
+        with one.refusable():
+            one.routes = [*islice(routes, len(one.new))]
+            one.check_size()
+    return opened
+
+
+def dry_run(message: NewMessage, terms: PublishTerms, *, max_open: int | None) -> Route | Accepted:
+    """Return the route by which `publish` would store a message, or its answer to an earlier publish with the same key.
+
+    Nothing is stored, and no idempotency key is claimed. Raises as `publish`, except `PublishInProgress`.
+    """
+    one = _Progress([message], max_open)
+    key = idempotency_key_of(message)
+    with ExitStack() as rooms:
+        _routed([one], earlier_uses([key] if key else []), set(), rooms, terms)
+    if one.refusal:
+        raise one.refusal
+    return one.routes[0] if one.routes else one.answers()[0]

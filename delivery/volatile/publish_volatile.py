@@ -11,7 +11,7 @@ import orjson
 from broker_project.core.encryption import Keyring
 from delivery.dispatch import notify
 from delivery.models import VolatileOutcome
-from delivery.publish.routing import log_unreceived, routes_of
+from delivery.publish.routing import Route, log_unreceived, routes_of
 from delivery.publish.store import Accepted, NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, get_counters
 
@@ -89,6 +89,14 @@ def envelope_of(message: NewMessage, subscription_ids: Sequence[int], *, key: UU
     )
 
 
+def route_of_volatile(message: NewMessage) -> Route:
+    """Return who qualifies for a volatile message; raise `NeedsMailbox` if one of them is a mailbox."""
+    (route,) = routes_of([message])
+    if any(match.is_pulled and not match.failure for match in route.matches):
+        raise NeedsMailbox
+    return route
+
+
 def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> Accepted:
     """Queue a message for all subscriptions that qualify.
 
@@ -98,9 +106,7 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
         NeedsMailbox: it is not sent.
         VolatileUnavailable: as a rule, it is not sent.
     """
-    (route,) = routes_of([message])
-    if any(match.is_pulled and not match.failure for match in route.matches):
-        raise NeedsMailbox
+    route = route_of_volatile(message)
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     envelope = envelope_of(message, wanting, key=key, now=now)
     if wanting:

@@ -95,7 +95,7 @@ def page_of(
     this list did not make raises `InvalidQuery`.
     """
     limit, cursor = query["limit"], query.get("cursor")
-    back, key = _decode_cursor(cursor, order) if cursor else (False, None)
+    back, key = decoded_cursor(cursor, order) if cursor else (False, None)
     downwards = order.descending != back
     if cursor:
         rows = rows.filter(_beyond(order, key, "lt" if downwards else "gt"))
@@ -107,18 +107,21 @@ def page_of(
     has_previous, has_next = (has_more, True) if back else (cursor is not None, has_more)
     return Page(
         kept,
-        _encode_cursor(order, back=True, row=kept[0]) if kept and has_previous else None,
-        _encode_cursor(order, back=False, row=kept[-1]) if kept and has_next else None,
+        encoded_cursor(order, _key_of(kept[0], order), back=True) if kept and has_previous else None,
+        encoded_cursor(order, _key_of(kept[-1], order)) if kept and has_next else None,
     )
 
 
 def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Response:
     """Return the page with the addresses of its neighbours, in the body and as `Link` (RFC 8288)."""
-    here = request.build_absolute_uri()
-    cursors = {"next": page.next, "previous": page.previous}
-    urls = {name: cursor and replace_query_param(here, "cursor", cursor) for name, cursor in cursors.items()}
+    urls = {"next": url_of(request, page.next), "previous": url_of(request, page.previous)}
     link = ", ".join(f'<{url}>; rel="{name[:4]}"' for name, url in urls.items() if url)
     return Response({"items": items, **urls}, headers={"Link": link} if link else {})
+
+
+def url_of(request: Request, cursor: str | None) -> str | None:
+    """Return the address of another page of the list that was asked for."""
+    return cursor and replace_query_param(request.build_absolute_uri(), "cursor", cursor)
 
 
 class Pages(BasePagination):
@@ -147,12 +150,18 @@ def _beyond(order: Order, key: Any, comparison: str) -> Q:
     return Q(**{f"{order.first}__{comparison}": first}) | among_equals
 
 
-def _encode_cursor(order: Order, *, back: bool, row: Model) -> str:
+def _key_of(row: Model, order: Order) -> Any:
     key = getattr(row, order.column)
-    return _signer(order).sign_object([back, [getattr(row, order.first).isoformat(), key] if order.first else key])
+    return [getattr(row, order.first).isoformat(), key] if order.first else key
 
 
-def _decode_cursor(cursor: str, order: Order) -> tuple[bool, Any]:
+def encoded_cursor(order: Order, key: Any, *, back: bool = False) -> str:
+    """Return the cursor of the page that begins after `key`, or `back` from it."""
+    return _signer(order).sign_object([back, key])
+
+
+def decoded_cursor(cursor: str, order: Order) -> tuple[bool, Any]:
+    """Return whether a cursor leads back, and its key; raise `InvalidQuery` if this list did not make it."""
     try:
         back, key = _signer(order).unsign_object(cursor)
     except BadSignature:

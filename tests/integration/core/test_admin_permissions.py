@@ -29,6 +29,7 @@ OF_SUPERUSERS: Final = {
     "accounts_failedlogin.delete_selected",
 }
 WITH_VIEW: Final = {
+    "subscriptions_eventtype.dry_run",
     "subscriptions_eventtype.export_all",
     "subscriptions_eventtype.export_chosen",
     "subscriptions_subscription.test_filter",

@@ -253,6 +253,15 @@ def test_the_filter_lab_accepts_unknown_ids(admin: Client, unknown: str) -> None
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN)
+def test_the_dry_run_accepts_unknown_values(admin: Client, unknown: str) -> None:
+    page = reverse("admin:delivery_message_dry_run")
+    assert admin.get(page, {"event_type": unknown}).status_code == 200
+    known = {"event_type": factories.event_type().pk, "body": "{}"}
+    for field in ("event_type", "publisher", "after", "decision", "headers", "destination", "filter_string"):
+        assert admin.post(page, {**known, field: unknown}).status_code == 200
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
 @pytest.mark.parametrize(
     ("model", "field"),
     [

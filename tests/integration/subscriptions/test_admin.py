@@ -165,6 +165,7 @@ def test_descriptions_are_escaped(admin: Client) -> None:
         ("/admin/analytics/run/", "Runs"),
         ("/admin/analytics/run/summaries/", "Summaries"),
         ("/admin/delivery/message/filter-lab/", "Filter lab"),
+        ("/admin/delivery/message/dry-run/", "Dry run"),
         ("/admin/subscriptions/subscriber/add/", "Subscribers"),
         ("/admin/", None),
     ],
