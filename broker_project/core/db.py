@@ -12,12 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import count
+from types import TracebackType
 from typing import Any, ClassVar, Final, LiteralString
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from django.db.utils import DatabaseErrorWrapper
 from psycopg import abc
 from psycopg._preparing import Prepare
 from psycopg._queries import PostgresRawQuery
@@ -29,8 +31,10 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
 
-AWAY: Final = ("08", "57P", "53300")
-"""What begins the SQLSTATE of an error that says so."""
+AWAY: Final = ("08", "25006", "57P", "53300")
+"""What begins the SQLSTATE of an error that says so; a server that only reads is not the one that was asked for."""
+OUTAGES: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
+"""Errors of the server or the session, and of no statement, which psycopg takes for internal ones."""
 
 
 class NotAnswered(OperationalError):
@@ -53,10 +57,16 @@ class _Waits(threading.local):
     """How long this thread waits for the database."""
 
     until: float | None = None
-    """Monotonic time; None: for as long as it takes."""
+    """Monotonic time; None: `ANSWER_SECONDS` for each statement."""
+
+    def end(self) -> float:
+        """Return the monotonic time until which a statement that begins now is waited for."""
+        return time.monotonic() + ANSWER_SECONDS if self.until is None else self.until
 
 
 _waits: Final = _Waits()
+ANSWER_SECONDS: Final = 35.0
+"""Longer than the server works on a statement (`statement_timeout`): after it the server hangs or has vanished."""
 INTERVAL_SECONDS: Final = 0.1
 """How often a wait looks for signals, as psycopg's own do."""
 
@@ -79,9 +89,13 @@ class Connection(psycopg.Connection[Any]):
         the CPU time, and let other threads take Python's lock ten times.
         """
         transformer, found = self._transformer, []
-        for result in self._results([self._prepared_query(*statement) for statement in statements], meanwhile):
-            transformer.set_pgresult(succeeded(result))
-            found.append(transformer.load_rows(0, result.ntuples, tuple))
+        try:
+            for result in self._results([self._prepared_query(*statement) for statement in statements], meanwhile):
+                transformer.set_pgresult(succeeded(result))
+                found.append(transformer.load_rows(0, result.ntuples, tuple))
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self.pgconn.finish()  # a session keeps its default, and may be that of a former primary
+            raise
         transformer.set_pgresult(None)  # or it would keep the last result in memory
         return found
 
@@ -91,22 +105,20 @@ class Connection(psycopg.Connection[Any]):
         state, name = self._prepared.get(query, prepare=True)
         if state is Prepare.SHOULD:
             self.pgconn.send_prepare(name, query.query, query.types)
-            prepared = succeeded(self._result())
+            prepared = succeeded(self._result(_waits.end()))
             if new := self._prepared.maybe_add_to_cache(query, state, name):
                 self._prepared.validate(new, state, name, [prepared])
             self.wait(self._prepared.maintain_gen(self))
         return name, query.params, query.formats, Format.BINARY
 
     def _results(self, queries: Sequence[PreparedQuery], meanwhile: Callable[[], object] | None) -> list[PGresult]:
-        server = self.pgconn
+        server, end = self.pgconn, _waits.end()
         lacks_begin = not self.autocommit and server.transaction_status == TransactionStatus.IDLE
         if len(queries) == 1 and not lacks_begin:
-            if _waits.until is None and not meanwhile:
-                return [server.exec_prepared(*queries[0])]
             server.send_query_prepared(*queries[0])
             if meanwhile:
                 meanwhile()
-            return [self._result()]
+            return [self._result(end)]
         server.enter_pipeline_mode()
         if lacks_begin:
             server.send_query_params(b"BEGIN", None)
@@ -115,25 +127,25 @@ class Connection(psycopg.Connection[Any]):
         server.pipeline_sync()
         if meanwhile:
             meanwhile()
-        results = [self._result() for _ in range(lacks_begin + len(queries))]
-        self._next_result()  # of the sync
+        results = [self._result(end) for _ in range(lacks_begin + len(queries))]
+        self._next_result(end)  # of the sync
         server.exit_pipeline_mode()
         return results[lacks_begin:]
 
-    def _result(self) -> PGresult:
-        """Return the result of the statement that was sent first."""
-        result = self._next_result()
+    def _result(self, end: float) -> PGresult:
+        """Return the result of the statement that was sent first, before `end` (monotonic)."""
+        result = self._next_result(end)
         if result is None:
             raise psycopg.OperationalError(self.pgconn.get_error_message())
-        self._next_result()  # none: the end of its results
+        self._next_result(end)  # none: the end of its results
         return result
 
-    def _next_result(self) -> PGresult | None:
+    def _next_result(self, end: float) -> PGresult | None:
         server = self.pgconn
         while (is_unsent := server.flush()) or server.is_busy():
             ready = select.poll()
             ready.register(server.socket, select.POLLIN | (select.POLLOUT if is_unsent else 0))
-            if not ready.poll(None if _waits.until is None else max(1.0, (_waits.until - time.monotonic()) * 1000)):
+            if not ready.poll(max(1.0, (end - time.monotonic()) * 1000)):
                 server.finish()
                 raise NotAnswered("the database did not answer in time")
             server.consume_input()
@@ -141,12 +153,14 @@ class Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> Any:
         """Wait until an exchange with the server is over."""
-        if (until := _waits.until) is None:
-            return super().wait(gen, interval, timeout)
+        end = _waits.end() if timeout is None else time.monotonic() + timeout
         try:
-            return super().wait(gen, interval, max(0.001, until - time.monotonic()))
+            return super().wait(gen, interval, max(0.001, end - time.monotonic()))
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self.pgconn.finish()
+            raise
         except psycopg.OperationalError as failure:
-            if time.monotonic() < until:
+            if timeout is not None or time.monotonic() < end:
                 raise
             self.pgconn.finish()
             raise NotAnswered("the database did not answer in time") from failure
@@ -172,10 +186,27 @@ class Pool(ConnectionPool[Connection]):
         return super()._get_ready_connection(timeout)
 
 
+class DatabaseErrors(DatabaseErrorWrapper):
+    """Raises Django's errors in place of psycopg's; an outage is always an `OperationalError`."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OUTAGES):
+            self.wrapper.errors_occurred = True  # type: ignore[attr-defined]  # the stubs lack it
+            raise OperationalError(*error.args).with_traceback(traceback) from error
+        super().__exit__(kind, error, traceback)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """A thread's connection, taken from the pool."""
 
     _connection_pools: ClassVar[dict[str, Pool]] = {}  # Django's name
+
+    @cached_property
+    def wrap_database_errors(self) -> DatabaseErrors:
+        """Django's name; a context."""
+        return DatabaseErrors(self)
 
     @property
     def pool(self) -> Pool | None:
@@ -221,11 +252,11 @@ def check(connection: "psycopg.Connection[Any]") -> None:
 @contextmanager
 def waits_until(end: float) -> Iterator[None]:
     """Let no statement of this thread wait for an answer after `end` (monotonic): it raises `NotAnswered`."""
-    _waits.until = end
+    before, _waits.until = _waits.until, end
     try:
         yield
     finally:
-        _waits.until = None
+        _waits.until = before
 
 
 PLACEHOLDER: Final = re.compile(rb"%(?:(%)|s|\((\w+)\)s)")

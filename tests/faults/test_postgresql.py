@@ -2,12 +2,14 @@
 
 import signal
 import time
+from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.support.faults.breakage import away, beat_going_on, restarted, send
+from tests.support.faults.breakage import away, beat_going_on, hung, read_only, restarted, send
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
+from tests.support.real_broker import Broker
 
 pytestmark = pytest.mark.behaviour("4.11", "11.3")
 
@@ -53,12 +55,19 @@ def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figure
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("2.1")
-@pytest.mark.case("postgresql-away-60s")
-def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
+def taking_nothing(broker: Broker, way: str) -> AbstractContextManager[object]:
+    """Return a context in which PostgreSQL stores nothing."""
+    postgres = broker.stack.supervisor["postgres"]
+    return {"away": away(postgres), "hung": hung(postgres), "read-only": read_only(broker)}[way]
+
+
+@pytest.mark.behaviour("2.1", "11.5")
+@pytest.mark.case("postgresql-{way}-60s")
+@pytest.mark.parametrize("way", ["away", "hung", "read-only"])
+def test_postgresql_takes_nothing_for_a_minute(load: Load, figures: Report, way: str) -> None:
     load.start()
     with beat_going_on(load.broker):
-        with away(load.broker.stack.supervisor["postgres"]), load.fault():
+        with taking_nothing(load.broker, way), load.fault():
             time.sleep(AWAY_SECONDS)
         back = time.monotonic()
         load.wait_for(1)

@@ -95,6 +95,15 @@ def test_development_accepts_a_short_secret_key(monkeypatch: pytest.MonkeyPatch)
     assert runpy.run_path(settings.__file__)["SECRET_KEY"] == "short"
 
 
+def test_options_of_the_database_address_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"{VALID['DATABASE_URL']}?sslmode=require&connect_timeout=9&options=-c%20search_path%3Dmine"
+    for name, value in {**VALID, "DATABASE_URL": address}.items():
+        monkeypatch.setenv(name, value)
+    options = runpy.run_path(settings.__file__)["DATABASES"]["default"]["OPTIONS"]
+    assert (options["sslmode"], options["connect_timeout"], options["tcp_user_timeout"]) == ("require", 9, 10_000)
+    assert options["options"].startswith("-c search_path=mine -c statement_timeout=")
+
+
 def test_manage_prints_only_the_error_line() -> None:
     answer = subprocess.run(
         [sys.executable, ROOT / "manage.py", "check"],

@@ -16,10 +16,9 @@ from django.core.exceptions import (
     SuspiciousOperation,
     ValidationError,
 )
-from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
 from django.views import defaults
-from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
@@ -133,7 +132,6 @@ _TYPES: dict[type[BaseException], ProblemType] = {
         409, "conflict", detail="Something that this depends on has changed, or it breaks a rule of the database."
     ),
     OperationalError: UNAVAILABLE,
-    IdleInTransactionSessionTimeout: UNAVAILABLE,
     InterfaceError: UNAVAILABLE,
 }
 
@@ -144,12 +142,8 @@ def register(types: Mapping[type[BaseException], ProblemType]) -> None:
 
 
 def type_of(error: BaseException) -> ProblemType | None:
-    """Return the problem of `error`, by its nearest registered class; None: it is unexpected.
-
-    Django's `InternalError` can be anything; its cause is PostgreSQL's own error.
-    """
-    known = error.__cause__ if isinstance(error, InternalError) else error
-    return next((_TYPES[cls] for cls in type(known).__mro__ if cls in _TYPES), None)
+    """Return the problem of `error`, by its nearest registered class; None: it is unexpected."""
+    return next((_TYPES[cls] for cls in type(error).__mro__ if cls in _TYPES), None)
 
 
 def problem_response(error: Exception, context: Mapping[str, Any] | None = None) -> Response | None:  # noqa: ARG001

@@ -1,14 +1,24 @@
 """Connections lent by the pool: asked whether they answer only where there is reason to."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import LiteralString
 
 import psycopg
 import pytest
 from django.db import DataError, InterfaceError, OperationalError, ProgrammingError, connection, transaction
 from psycopg_pool import ConnectionPool
 
-from broker_project.core.db import NotAnswered, forget_connection, give_connection_back, rows, rows_of_each, waits_until
+from broker_project.core.db import (
+    NotAnswered,
+    forget_connection,
+    give_connection_back,
+    is_away,
+    rows,
+    rows_of_each,
+    waits_until,
+)
 from broker_project.stack.load.wait import wait_until
 from tests.support.broker import terminate_backends
 from tests.support.database import another_connection, execute
@@ -122,6 +132,16 @@ def test_a_server_that_does_not_answer_is_given_up(number: int) -> None:
     forget_connection()
     assert rows("SELECT 1") == [(1,)]
     terminate_backends()  # the server goes on all the same
+
+
+@pytest.mark.parametrize("run", [rows, execute])
+def test_session_of_a_read_only_server_is_not_used_again(run: Callable[[LiteralString], object]) -> None:
+    rows("SET default_transaction_read_only = on")
+    with pytest.raises(OperationalError) as caught:
+        run("INSERT INTO delivery_announcement (kind) VALUES ('x')")
+    assert is_away(caught.value)
+    forget_connection()
+    run("INSERT INTO delivery_announcement (kind) VALUES ('x')")
 
 
 def test_connection_in_a_transaction_is_kept() -> None:

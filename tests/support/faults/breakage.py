@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
 
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
@@ -122,6 +123,23 @@ def flush_redis(broker: Broker) -> None:
     """Forget everything that Redis holds."""
     with broker.redis() as redis:
         redis.flushall()
+
+
+@contextmanager
+def read_only(broker: Broker) -> Iterator[None]:
+    """Let the database be read-only for all sessions inside, as hosters do when a disk is full."""
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+        try:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            yield
+        finally:
+            connection.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
 
 
 @contextmanager

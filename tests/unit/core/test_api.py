@@ -10,7 +10,6 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Request
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, UnreadablePostError
 from django.test import RequestFactory
-from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 from rest_framework.request import Request
 
@@ -75,14 +74,6 @@ def test_an_exception_is_answered_with_one_problem(error: Exception, status: int
 @pytest.mark.parametrize("error", [ZeroDivisionError(), InternalError("cached plan must not change")])
 def test_an_unexpected_exception_stays_an_error(error: Exception) -> None:
     assert problem_response(error) is None
-
-
-def test_a_transaction_that_was_idle_for_too_long_may_be_tried_again() -> None:
-    error = InternalError("secret")
-    error.__cause__ = IdleInTransactionSessionTimeout("secret")
-    answer = problem_response(error)
-    assert answer is not None
-    assert (answer.status_code, answer.data["code"]) == (503, "database_unavailable")
 
 
 def test_waiting_times_are_in_retry_after() -> None:
