@@ -4,16 +4,16 @@ from django.contrib import admin
 from django.http import HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView, TemplateView
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularYAMLAPIView
 
+from broker_project.core.api.openapi import openapi_document
 from broker_project.health import livez, readyz
 
 urlpatterns = [
     path("api/v1/", include("delivery.api.urls")),
     path("api/v1/", include("subscriptions.api.urls")),
     path("api/v1/", include("analytics.api.urls")),
-    path("api/v1/openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
-    path("api/v1/openapi.yaml", SpectacularYAMLAPIView.as_view()),
+    path("api/v1/openapi.json", openapi_document, {"form": "json"}, name="openapi"),
+    path("api/v1/openapi.yaml", openapi_document, {"form": "yaml"}),
     path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),

@@ -1,9 +1,18 @@
-"""What OpenAPI says about every operation: scopes, versions, problem documents, limits."""
+"""The OpenAPI document: what it says about every operation (scopes, versions, problem documents, limits), served."""
 
 import re
+from functools import cache
+from hashlib import sha256
+from threading import Lock
 from typing import Any, Final
 
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.cache import get_conditional_response
+from django.views.decorators.http import require_safe
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer2
 from drf_spectacular.utils import OpenApiParameter
 
 from broker_project.core.api.problems import PROBLEM_JSON
@@ -150,3 +159,27 @@ def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _references(headers: dict[str, Any]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+
+
+RENDERERS: Final = {"json": OpenApiJsonRenderer2, "yaml": OpenApiYamlRenderer2}
+_making: Final = Lock()
+"""Held while the document is made: drf-spectacular's generator is not safe under threads."""
+
+
+@require_safe
+def openapi_document(request: HttpRequest, form: str) -> HttpResponseBase:
+    """Answer with the document as `json` or `yaml`. It takes 0.2 s to make, and anybody may ask: it is made once."""
+    with _making:
+        body, etag = _made(form)
+    headers = {"ETag": etag, "Cache-Control": "max-age=60"}
+    answer = HttpResponse(body, content_type=RENDERERS[form].media_type, headers=headers)
+    return get_conditional_response(request, etag=etag, response=answer) or answer
+
+
+@cache
+def _made(form: str) -> tuple[bytes, str]:
+    """Return the document and its ETag."""
+    generator: Any = SchemaGenerator
+    renderer: Any = RENDERERS[form]
+    body: bytes = renderer().render(generator().get_schema(request=None, public=True), None, {})
+    return body, f'"{sha256(body).hexdigest()[:32]}"'

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
+from broker_project.core.api import openapi
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from subscriptions.models import EventType, Scope, Subscriber
 from tests.support import factories
@@ -42,6 +43,17 @@ def test_the_document_is_served_to_everybody() -> None:
     document = answer.json()
     assert (answer.status_code, document["openapi"]) == (200, "3.1.0")
     assert document["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+    again = Client().get("/api/v1/openapi.json", headers={"If-None-Match": answer["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert Client().get("/api/v1/openapi.yaml").content.startswith(b"openapi: 3.1.0\n")
+
+
+def test_many_may_ask_for_the_document_at_once() -> None:
+    openapi._made.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: Client().get("/api/v1/openapi.json").status_code, range(16)))
+    assert answers == [200] * 16
+    assert openapi._made.cache_info().misses == 1
 
 
 def test_every_operation_documents_its_scope_and_its_problems(document: dict[str, Any]) -> None:
