@@ -197,11 +197,6 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 3600.0,
         "description": "Creates partitions ahead and drops expired ones. Workers do this too.",
     },
-    "forget idempotency keys": {
-        "task": "delivery.forget_idempotency_keys",
-        "schedule": 600.0,
-        "description": "Deletes idempotency keys that have expired.",
-    },
     "forget logins": {
         "task": "accounts.forget",
         "schedule": 600.0,

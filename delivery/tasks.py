@@ -9,7 +9,6 @@ from broker_project.core.encryption import keyring
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify, sweep
 from delivery.maintenance import periodic
-from delivery.publish import idempotency
 from delivery.volatile import publish_volatile, send_once
 from delivery.volatile.publish_volatile import PURPOSE
 from delivery.worker import process
@@ -50,12 +49,6 @@ def do_chores() -> None:
 def maintain() -> None:
     """Make partitions ahead and drop those past retention."""
     periodic.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
-
-
-@shared_task(name="delivery.forget_idempotency_keys")
-def forget_idempotency_keys() -> None:
-    """Delete idempotency keys that have expired."""
-    idempotency.forget_expired()
 
 
 @worker_ready.connect

@@ -22,6 +22,7 @@ from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
 from delivery.maintenance import clock, expiry, partitions
 from delivery.maintenance.retention import delete_old_records, drop_past_days
+from delivery.publish import idempotency
 from delivery.replay import backfill_job, replay_job
 from subscriptions.credentials.signing_secrets import forget_former_secrets
 
@@ -42,10 +43,11 @@ JOBS: Final[dict[str, PeriodicJob]] = {
     "announce": announcements.announce,
     "replay": replay_job.go_on,
     "backfill": backfill_job.go_on,
+    "forget_expired_keys": idempotency.forget_expired_keys,
 }
 
 PROBE: Final = "probe"
-SELDOM: Final = frozenset({"set_back_times", "expire_unread", "announce_held_lines"})
+SELDOM: Final = frozenset({"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys"})
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 
 MAINTENANCE_SECONDS: Final = 3600.0

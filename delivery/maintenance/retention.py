@@ -18,6 +18,14 @@ from delivery.models import StorageDay
 
 REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < clock_timestamp() - make_interval(days => %s::int)"
 COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < clock_timestamp() - make_interval(days => %s::int)"
+SLICE: Final = 5_000
+LINE_EVENTS: Final = f"""
+DELETE FROM delivery_lineevent
+ WHERE at < clock_timestamp() - make_interval(days => %s::int)
+   AND id = ANY (ARRAY(SELECT id FROM delivery_lineevent ORDER BY id LIMIT {SLICE}))
+RETURNING id
+"""
+"""Of the oldest ones: ids rise with time, so no index of times is needed."""
 
 HINT: Final = (
     "past their time, but kept until they are summarized: the runs in the admin say why they are not; `manage.py"
@@ -46,9 +54,11 @@ TABLES: Final = (MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS)
 
 
 def delete_old_records(*, keep_days: int) -> None:
-    """Delete replays and backfills that ended, and counts of volatile messages, `keep_days` ago."""
+    """Delete replays and backfills that ended, counts of volatile messages, and lines' history, `keep_days` ago."""
     for statement in (REPLAYS, COUNTS):
         rows(statement, [keep_days])
+    while len(rows(LINE_EVENTS, [keep_days])) == SLICE:
+        pass
 
 
 def days_kept() -> list[dt.date]:

@@ -19,7 +19,7 @@ class Key(NamedTuple):
 
 TRY_LOCKS: Final = """
 SELECT number FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
- WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, COALESCE(publisher_id, 0)))
+ WHERE NOT pg_try_advisory_xact_lock(hashtextextended('key ' || key, COALESCE(publisher_id, 0)))
 """
 EARLIER: Final = """
 SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
@@ -39,7 +39,12 @@ ON CONFLICT (key, publisher_id) DO UPDATE
    SET fingerprint = excluded.fingerprint, message_id = excluded.message_id, outcome = excluded.outcome,
        deliveries_count = excluded.deliveries_count, expires_at = excluded.expires_at
 """
-FORGET: Final = "DELETE FROM delivery_idempotencykey WHERE expires_at <= clock_timestamp() RETURNING id"
+FORGET: Final = """
+DELETE FROM delivery_idempotencykey WHERE id = ANY (ARRAY(
+  SELECT id FROM delivery_idempotencykey WHERE expires_at <= clock_timestamp()
+   ORDER BY expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED))
+RETURNING id
+"""
 
 
 class PublishInProgress(Exception):
@@ -99,6 +104,6 @@ def remember(uses: Mapping[Key, KeyUse], *, hours: int) -> None:
         rows(REMEMBER, {"uses": orjson.dumps(kept).decode(), "hours": hours})
 
 
-def forget_expired() -> None:
-    """Delete the keys that have expired."""
-    rows(FORGET)
+def forget_expired_keys() -> int:
+    """Delete a slice of the keys that have expired; return its size."""
+    return len(rows(FORGET))

@@ -23,7 +23,6 @@ ROOT = "/admin/django_celery_beat"
 OURS = {
     "do chores": "every 30 seconds",
     "maintain tables": "every 3600 seconds",
-    "forget idempotency keys": "every 600 seconds",
     "forget logins": "every 600 seconds",
     "summarize closed hours": "7 * * * * (m/h/dM/MY/d) UTC",
     "summarize closed days": "20 0 * * * (m/h/dM/MY/d) UTC",

@@ -10,6 +10,7 @@ import structlog
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
 
 from broker_project.environment import MAX_DAYS
 from broker_project.stack.load.receiver import Receiver
@@ -34,7 +35,7 @@ from subscriptions.models import Publisher, Subscription
 from tests.support import broker
 from tests.support.api import publish
 from tests.support.database import do_and_disconnect, execute, lock_waiters
-from tests.support.factories import subscription
+from tests.support.factories import subscriber, subscription
 
 pytestmark = pytest.mark.behaviour("11.4")
 
@@ -123,6 +124,18 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
     assert drop() == [past]
     assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (0, 0, 0)
     assert (leaves(past), StorageDay.objects.filter(day=past).exists()) == ([], False)
+
+
+@pytest.mark.django_db
+def test_a_lines_history_is_kept_as_long_as_its_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "LINE_EVENTS", retention.LINE_EVENTS.replace(str(retention.SLICE), "2"))
+    monkeypatch.setattr(retention, "SLICE", 2)
+    line = Line.objects.get(subscriber=subscriber(), lane="main")
+    now = timezone.now()
+    for days in (KEEP_DAYS + 2, KEEP_DAYS + 2, KEEP_DAYS + 1, KEEP_DAYS - 1, 0):
+        LineEvent.objects.create(line=line, kind="RELEASED", at=now - dt.timedelta(days=days))
+    retention.delete_old_records(keep_days=KEEP_DAYS)
+    assert [now - event.at for event in line.events.order_by("id")] == [dt.timedelta(KEEP_DAYS - 1), dt.timedelta(0)]
 
 
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:

@@ -13,6 +13,7 @@ from django.test import Client
 from broker_project.core.db import rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import IdempotencyKey, Message
+from delivery.publish.idempotency import forget_expired_keys
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of, client_with, problem_of, publish, publish_batch
@@ -64,11 +65,14 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
 
     assert (later.status_code, "Idempotency-Replayed" in later) == (202, False)
     assert len({first, other, later.json()["id"]}) == 3
+    assert forget_expired_keys() == 0
+    IdempotencyKey.objects.filter(message_id=other).update(expires_at="2000-01-01T00:00Z")
+    assert (forget_expired_keys(), IdempotencyKey.objects.count()) == (1, 1)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_running_key_is_refused(client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]) -> None:
-    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', %s))", [publisher.pk])
+    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('key k', %s))", [publisher.pk])
 
     meanwhile = publish(client, Idempotency_Key="k")
     elsewhere.rollback()
