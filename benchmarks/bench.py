@@ -29,9 +29,9 @@ OPEN: Final = """
     JOIN subscriptions_subscription subscription ON subscription.id = subscription_id
     JOIN subscriptions_subscriber subscriber ON subscriber.id = subscription.subscriber_id
     JOIN delivery_line line ON line.id = line_id
-    WHERE subscriber.name LIKE 'bench-%' AND line.lane <> 'retry'
+    WHERE subscriber.name LIKE 'bench-%' AND line.lane <> 'retry' AND subscription.diverted_since IS NULL
 """
-"""Deliveries that may still be sent, except those in retry lanes, which no scenario waits for."""
+"""Deliveries that may still be sent, except those in retry lanes and behind them, which no scenario waits for."""
 
 
 @dataclass(frozen=True, slots=True)

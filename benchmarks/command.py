@@ -31,6 +31,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "topic.latency": topic.run_latency,
     "topic.fanout": topic.run_fanout,
     "topic.hanging": topic.run_hanging,
+    "topic.diverted": retries.run_diverted,
     "topic.retrying": retries.run,
     "topic.rejected": topic.run_rejected,
     "publish.single": publish.run_single,

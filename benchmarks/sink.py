@@ -34,6 +34,9 @@ SUBSCRIBER: Final = slice(6, 11)
 FAILING: Final = 99_999
 """The subscriber that is answered 500 at once; only the times of its requests are recorded."""
 
+HANGING: Final = 99_998
+"""The subscriber that is never answered, and whose requests are not recorded."""
+
 LENGTH: Final = b"ontent-Length: "
 CHUNK: Final = 262_144
 BACKLOG: Final = 4096
@@ -144,6 +147,8 @@ class Sink:
         if subscriber == FAILING:
             self._log.receipts.failed_at.append(time.monotonic_ns())
             self._answer(descriptor, FAILED)
+            return
+        if subscriber == HANGING:
             return
         self._log.record(subscriber, head, body)
         self._log.example = request

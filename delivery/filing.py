@@ -5,6 +5,9 @@ from typing import Final, LiteralString
 IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
 """Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
 
+IS_SENT_IN: Final = "s.is_sending AND CASE l.lane WHEN 'main' THEN s.diverted_since IS NULL ELSE NOT s.half_open END"
+"""Whether a line `l` sends to a subscription `s`: a main line to half-open ones, and a retry line to diverted ones."""
+
 SHORT_LOCK_WAIT: Final = "(SELECT set_config('lock_timeout', '50', true)) IS NOT NULL"
 """Always true; no statement of its transaction waits longer than 50 ms for a row that somebody has locked."""
 

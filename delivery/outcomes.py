@@ -33,6 +33,8 @@ class Unreachable:
     """Whether the request may have reached the endpoint, so that its outcome is unknown."""
     is_refused: bool = False
     """Whether it was not sent because the egress policy refuses the endpoint's address."""
+    timed_out: bool = False
+    """Whether the endpoint kept its line waiting until a time-out (contract 5.10)."""
 
     def __str__(self) -> str:
         return f"{NO_ANSWER}{self.reason}"

@@ -1,18 +1,23 @@
-"""`topic.retrying`: as `topic.dense`, beside deliveries in the retry lanes of the same subscribers that always fail."""
+"""`topic.retrying` and `topic.diverted`: beside deliveries that always fail, and beside endpoints that hang.
+
+Those are of the same subscribers, in their retry lanes.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.connection import Connection, body_of
-from benchmarks.figures import Figure, Outcome, at_least
-from benchmarks.measure import DELIVERED, Load, compared, measured
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, ratio
+from benchmarks.measure import DELIVERED, Beside, Load, compared, measured
+from benchmarks.publisher import Pace
 from benchmarks.receipts import Log, Receipts
-from benchmarks.scenarios.topic import dense_load
-from benchmarks.sink import FAILING, RunningSink
+from benchmarks.scenarios.topic import CONNECTIONS, dense_load
+from benchmarks.sink import FAILING, HANGING, RunningSink
 from broker_project.stack.load.wait import wait_until
 
 RETRY_LANE_SECONDS: Final = 300.0
@@ -26,6 +31,8 @@ PARTS: Final = 3
 """Parts of the measurement, in each of which something has to be retried."""
 ROUNDS: Final = 4
 AN_HOUR: Final = 3600.0
+DIVERTED_SECONDS: Final = 60.0
+"""How long it may take until each hanging endpoint has cost its time-out."""
 
 IN_RETRY_LANE: Final = """
     SELECT count(*) FROM delivery_open WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s)
@@ -37,6 +44,8 @@ SPREAD: Final = """
        WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s) AND waits_for = 'RETRY' RETURNING 1)
     SELECT count(*) FROM spread
 """
+
+DIVERTED: Final = "SELECT count(*) FROM subscriptions_subscription WHERE id = ANY (%s) AND diverted_since IS NOT NULL"
 
 KINDS: Final = ("redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer")
 POLICY: Final[dict[str, object]] = {
@@ -56,13 +65,8 @@ def retry_lanes_filled(
     bench: Bench, sink: RunningSink, names: Sequence[str], *, count: int, pause_seconds: float
 ) -> Iterator[None]:
     """Fill the retry lanes with deliveries that are retried at this interval, evenly spread; cancel them in the end."""
-    event_type = bench.create_event_type()
-    policy = bench.api.create("retry-policies", name=f"bench-{event_type}", **POLICY)["name"]
-    terms = {"event_type": event_type, "endpoint": sink.endpoint(FAILING), "retry_policy": policy}
-    ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]
-    with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
-        for number in range(count // len(names)):
-            publisher.publish(event_type, body_of(0, number, 0))
+    policy = bench.api.create("retry-policies", name=f"bench-{bench.create_event_type()}", **POLICY)["name"]
+    ids = _subscribed(bench, sink.endpoint(FAILING), names, policy=policy, count=count // len(names))
     wait_until(
         lambda: bench.ask(IN_RETRY_LANE, ids) == [(count // len(names) * len(names),)],
         RETRY_LANE_SECONDS,
@@ -72,9 +76,57 @@ def retry_lanes_filled(
     bench.api.change(f"retry-policies/{policy}", **pause)
     bench.ask(SPREAD, pause_seconds, ids)
     yield
-    for subscription_id in ids:  # so that the next measurement has nothing of it beside it
+    _cancel(bench, ids)
+
+
+@contextlib.contextmanager
+def hanging_endpoints(bench: Bench, sink: RunningSink, names: Sequence[str], *, count: int) -> Iterator[None]:
+    """Give each subscriber a subscription under `Workfront` to an endpoint that hangs, and `count` messages for it.
+
+    Each has cost its time-out before.
+    """
+    ids = _subscribed(bench, sink.endpoint(HANGING), names, policy="Workfront", count=count)
+    wait_until(
+        lambda: bench.ask(DIVERTED, ids) == [(len(names),)],
+        DIVERTED_SECONDS,
+        saying=lambda: f"{bench.ask(DIVERTED, ids)} of {len(names)} subscriptions are diverted",
+    )
+    yield
+    _cancel(bench, ids)
+
+
+def _subscribed(bench: Bench, endpoint: str, names: Sequence[str], *, policy: str, count: int) -> list[int]:
+    """Let subscribers subscribe to an event type of which `count` messages are published; return the ids."""
+    event_type = bench.create_event_type()
+    terms = {"event_type": event_type, "endpoint": endpoint, "retry_policy": policy}
+    ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]
+    with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
+        for number in range(count):
+            publisher.publish(event_type, body_of(0, number, 0))
+    return ids
+
+
+def _cancel(bench: Bench, ids: Sequence[int]) -> None:
+    """Cancel what waits for these subscriptions, so that the next measurement has nothing of it beside it."""
+    for subscription_id in ids:
         bench.api.send("POST", f"subscriptions/{subscription_id}/pause")
         bench.api.send("POST", f"subscriptions/{subscription_id}/cancel-deliveries")
+
+
+def run_diverted(bench: Bench, *, subscribers: int = 20, per_second: float = 100, count: int = 100) -> Outcome:
+    """Publish 100 single messages a second over 20 subscribers: alone, and beside an endpoint of each that hangs."""
+    load = Load(subscribers, Pace(per_second=per_second, connections=CONNECTIONS))
+    variants: dict[str, Beside | None] = {"alone": None, "beside": partial(hanging_endpoints, count=count)}
+    outcome = merged(
+        {
+            f", {what}": measured(bench, load, log=Log(numbers_used=int(beside is not None)), beside=beside).latency()
+            for what, beside in variants.items()
+        }
+    )
+    times = ratio(outcome.value("delivered p95, beside"), outcome.value("delivered p95, alone"))
+    return replace(
+        outcome, figures=[*outcome.figures, Figure("p95, beside / alone", times, "times", target=at_most(2))]
+    )
 
 
 def run(

@@ -12,7 +12,14 @@ from broker_project.core.admin.model_admin import Prefetched, choice_filter, col
 from broker_project.core.admin.theme import table, table_or_dash
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, instant, link_to, link_to_list
 from delivery.models import Delivery, Hold, Lane, Line, LineEvent
-from delivery.status.line_status import LineState, LineStatus, held_lines, line_statuses, retry_lines_with_work
+from delivery.status.line_status import (
+    LineState,
+    LineStatus,
+    diversions_of,
+    held_lines,
+    line_statuses,
+    retry_lines_with_work,
+)
 from delivery.status.queue_status import SenderStatus, senders
 from subscriptions.models import Subscriber
 
@@ -20,6 +27,7 @@ LINE_COLOURS: Final = {
     LineState.HELD: "danger",
     LineState.SENDING: "info",
     LineState.WAITING: "info",
+    LineState.DIVERTED: "warning",
     LineState.DEFERRED: "warning",
     LineState.PAUSED: "warning",
     LineState.AWAITING_RELEASE: "danger",
@@ -83,7 +91,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     )
     fields = (
         *("owned_by", "lane", "queue", "retry_line", "main_line", "state", "waiting", "deferred", "deferred_due"),
-        *("delayed", "awaiting_release", "oldest_pending", "in_flight", "hold_list"),
+        *("delayed", "awaiting_release", "oldest_pending", "in_flight", "hold_list", "diversion_list"),
         *("last_sequence", "run_by", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
     )
@@ -117,6 +125,20 @@ class LineAdmin(ReadOnlyAdmin[Line]):
                     hold.failures,
                 ]
                 for hold in STATUS.of(line).holds
+            ],
+        ),
+    )
+    diversion_list = column(
+        "diverted subscriptions",
+        lambda line: table_or_dash(
+            ["subscription", "diverted since", "next probe"],
+            [
+                [
+                    link_to("subscriptions_subscription", one.subscription_id),
+                    instant(one.diverted_since),
+                    instant(one.next_probe_at),
+                ]
+                for one in (diversions_of(line.subscriber_id) if line.subscriber_id else ())
             ],
         ),
     )

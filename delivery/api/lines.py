@@ -10,7 +10,16 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import NullableTime
 from broker_project.core.api.views import operation
 from delivery.models import Lane, LineEvent
-from delivery.status.line_status import MAX_COUNTED, MAX_HOLDS, LineHold, LineState, LineStatus, line_statuses
+from delivery.status.line_status import (
+    MAX_COUNTED,
+    MAX_HOLDS,
+    Diversion,
+    LineHold,
+    LineState,
+    LineStatus,
+    diversions_of,
+    line_statuses,
+)
 from delivery.status.queue_status import GroupState, senders
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
 from subscriptions.models import EventKind, Scope, Subscription
@@ -56,6 +65,14 @@ class LinePauseSerializer(serializers.ModelSerializer[Subscription]):
         read_only_fields = fields
 
 
+class DiversionSerializer(serializers.Serializer[Diversion]):
+    """A subscription whose endpoint hangs: the retry line tries it, and what is new waits behind that."""
+
+    subscription_id = serializers.IntegerField()
+    diverted_since = serializers.DateTimeField()
+    next_probe_at = serializers.DateTimeField(allow_null=True, help_text="Null: in a moment.")
+
+
 class LineSerializer(serializers.Serializer[Any]):
     """The state of a line: what waits in it, since when and why it is held, and when it is tried next."""
 
@@ -81,6 +98,7 @@ class LineSerializer(serializers.Serializer[Any]):
     lease_until = NullableTime(source="line.lease_until")
     retry = RetryLineSerializer()
     paused = LinePauseSerializer(many=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")
+    diverted = DiversionSerializer(many=True, help_text=f"The first {MAX_HOLDS} that were diverted.")
     history = LineEventSerializer(many=True, help_text=f"The newest {EVENTS_SHOWN} events.")
 
 
@@ -97,6 +115,7 @@ def read_line(request: Request, name: str) -> Response:
         "status": found[main.pk],
         "retry": found[retry.pk],
         "paused": paused.order_by("paused_since", "pk")[:PAUSES_SHOWN],
+        "diverted": diversions_of(subscriber.pk),
         "history": main.events.order_by("-id")[:EVENTS_SHOWN],
     }
     return Response(LineSerializer(now).data)

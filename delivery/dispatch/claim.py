@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from broker_project.core.db import RowLocked, rows
+from delivery.dispatch.diversion import IS_DIVERTED, give_probes
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, SHORT_LOCK_WAIT
 from delivery.limits import CAPACITY, LEASE_SECONDS, MAX_LINE_BYTES, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
 from delivery.models import Lane
@@ -75,7 +76,7 @@ UPDATE delivery_line l
  WHERE l.id = picked.id
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.deferred_next,
           picked.capacity, picked.max_bytes, picked.refill_level, {SIBLING_LINE}, picked.concurrency,
-          COALESCE(picked.is_keyed, false), picked.holds, picked.lease_until
+          COALESCE(picked.is_keyed, false), picked.holds, picked.lease_until, {IS_DIVERTED}
 """
 
 HOLDS: Final = f"""
@@ -271,13 +272,16 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
 def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
     with transaction.atomic():
         taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS])
-        if keyed := [line_id for line_id, *_, is_keyed, _, _ in taken if is_keyed]:
+        if keyed := [line_id for line_id, *_, is_keyed, _, _, _ in taken if is_keyed]:
             rows(GIVE_KEYS, [keyed])
-        claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _ in taken}
-        abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until in taken if lease_until]
-        for line_id, last_sequence in _recover(abandoned):
+        claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _, _ in taken}
+        abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until, _ in taken if lease_until]
+        numbers = _recover(abandoned)
+        if diverted := [line_id for line_id, *_, is_diverted in taken if is_diverted]:
+            numbers += give_probes(diverted)
+        for line_id, last_sequence in numbers:
             claims[line_id] = replace(claims[line_id], last_sequence=last_sequence)
-        held = [line_id for line_id, *_, holds, lease_until in taken if holds or lease_until]
+        held = [line_id for line_id, *_, holds, lease_until, _ in taken if holds or lease_until]
         holds_of: dict[int, list[ActiveHold]] = defaultdict(list)
         for line_id, *columns, pause in rows(HOLDS, [held]) if held else ():
             hold: Any = (line_id, *columns, pause, time.monotonic() + pause)

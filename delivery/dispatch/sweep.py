@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE
+from delivery.dispatch.diversion import WITHOUT_PROBE
 from delivery.dispatch.parked_groups import unpark
-from delivery.filing import LINES_APART, subscriptions_with
+from delivery.filing import IS_SENT_IN, LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
 from delivery.retry import MAX_RETRY_AFTER_SECONDS
 
@@ -54,10 +55,10 @@ waiting AS (
                   ORDER BY d.due_at, d.id LIMIT 1))
 SELECT l.id, l.queue, l.epoch, l.worker
   FROM waiting w
-  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
+  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
-                       AND (l.lane = 'main' OR NOT s.half_open) {LINE_HOLDS}
+                       AND {IS_SENT_IN} {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
@@ -71,6 +72,11 @@ SELECT l.id, l.queue, l.epoch, l.worker FROM (
   JOIN delivery_line l ON l.id = d.line_id
   LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND holds.number > holds.resting
+ UNION
+SELECT l.id, l.queue, l.epoch, l.worker
+  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+  JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main' {LINE_HOLDS}
+ WHERE {WITHOUT_PROBE} AND l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}

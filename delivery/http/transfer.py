@@ -82,7 +82,7 @@ class RequestNotCompleted:
     reason: str
     was_sent: bool
     timed_out: bool = False
-    """Whether it was sent, and its deadline has passed since."""
+    """Whether its deadline has passed, or that of connecting."""
     is_refused: bool = False
     """Whether nothing is sent to its address."""
     is_abandoned: bool = False
@@ -285,7 +285,7 @@ class Transfer:
         return RequestNotCompleted(
             self.refused or ours or theirs or f"libcurl error {number}",
             was_sent=was_sent,
-            timed_out=was_sent and number == pycurl.E_OPERATION_TIMEDOUT,
+            timed_out=number == pycurl.E_OPERATION_TIMEDOUT,
             is_refused=is_refused,
             is_abandoned=was_sent and number == ABANDONED,
         )

@@ -338,6 +338,8 @@ class Migration(migrations.Migration):
                             ("RELEASED", "Released"),
                             ("PAUSED", "Paused"),
                             ("RESUMED", "Resumed"),
+                            ("DIVERTED", "Diverted"),
+                            ("DIVERSION_ENDED", "Diversion Ended"),
                         ],
                         max_length=24,
                     ),
@@ -758,7 +760,12 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="lineevent",
             constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ["NUMBER_UNCERTAIN", "RELEASED", "PAUSED", "RESUMED"])),
+                condition=models.Q(
+                    (
+                        "kind__in",
+                        ["NUMBER_UNCERTAIN", "RELEASED", "PAUSED", "RESUMED", "DIVERTED", "DIVERSION_ENDED"],
+                    )
+                ),
                 name="line_event_kind",
             ),
         ),

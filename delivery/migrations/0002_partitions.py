@@ -137,6 +137,25 @@ CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_su
   WHEN (OLD.paused_by = 'POLICY' AND NEW.paused_by = '' AND OLD.delivery_mode <> NEW.delivery_mode)
   EXECUTE FUNCTION tell_that_suspension_is_over();
 
+-- Beginning and end of a diversion are in the line's history, whatever ended it (contract 5.10). What was to be tried
+-- next and has not been sent is in its place again then.
+CREATE FUNCTION note_diversion() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.diverted_since IS NULL THEN
+    UPDATE delivery_open d SET line_id = m.id, waits_for = 'TURN', due_at = NULL
+      FROM delivery_line m JOIN delivery_line r ON r.subscriber_id = m.subscriber_id AND r.lane = 'retry'
+     WHERE m.subscriber_id = NEW.subscriber_id AND m.lane = 'main' AND d.subscription_id = NEW.id AND d.line_id = r.id
+       AND d.due_at IS NOT NULL AND d.status = 'PENDING' AND d.attempts = 0 AND NOT d.uncertain;
+  END IF;
+  INSERT INTO delivery_lineevent (line_id, at, kind, reason)
+    SELECT id, clock_timestamp(), CASE WHEN NEW.diverted_since IS NULL THEN 'DIVERSION_ENDED' ELSE 'DIVERTED' END,
+           'subscription ' || NEW.id
+      FROM delivery_line WHERE subscriber_id = NEW.subscriber_id AND lane = 'main';
+  RETURN NULL;
+END $$;
+CREATE TRIGGER diversion AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
+  WHEN ((OLD.diverted_since IS NULL) <> (NEW.diverted_since IS NULL)) EXECUTE FUNCTION note_diversion();
+
 -- Deleting a subscription with unfinished deliveries is refused (contract 1.8, decision 0052). With a foreign key, each
 -- publish would lock the rows of its subscriptions. The lock waits for all transactions that may have chosen it.
 CREATE FUNCTION refuse_subscription_in_use() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$

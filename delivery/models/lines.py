@@ -192,6 +192,12 @@ class LineEventKind(models.TextChoices):
     RESUMED = "RESUMED"
     """That one is sent again."""
 
+    DIVERTED = "DIVERTED"
+    """The endpoint of one of its subscriptions hangs: the retry line tries it (contract 5.10)."""
+
+    DIVERSION_ENDED = "DIVERSION_ENDED"
+    """That one is sent by the main line again."""
+
 
 class LineEvent(models.Model):
     """One thing worth knowing in a line's history; append-only.

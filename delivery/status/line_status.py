@@ -10,12 +10,13 @@ from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
-from delivery.filing import APART, LINES_APART
+from delivery.dispatch.diversion import RETRIED
+from delivery.filing import APART, IS_SENT_IN, LINES_APART
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
 MAX_HOLDS: Final = 100
-"""Holds of a line that are shown, the oldest first."""
+"""Holds and diversions of a line that are shown, the oldest first."""
 
 
 FRESH: Final = "waits_for = 'TURN' ORDER BY id"
@@ -29,8 +30,6 @@ HELD_GROUPS: Final = "waits_for = 'RELEASE' ORDER BY id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 """Deliveries in a mailbox are in no line (contract 9.1)."""
-SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
-"""A half-open subscription is probed by the main line only."""
 
 HOLDS: Final = f"""
   SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures FROM delivery_hold h {HELD_DELIVERY}
@@ -61,15 +60,17 @@ WITH asked AS (
 SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
        l.is_active AND (fresh.sendable OR COALESCE(next.due_at <= clock_timestamp(), false)),
        l.is_active AND paused.is_waiting,
-       fresh.number, aside.number, delayed.number, held.number, next.due_at
+       fresh.number, aside.number, delayed.number, held.number, next.due_at,
+       l.is_active AND fresh.diverted
   FROM asked l
  CROSS JOIN LATERAL (
-   SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
-     SELECT s.is_sending FROM subscriptions_subscription s CROSS JOIN LATERAL (
+   SELECT count(*) AS number, COALESCE(bool_or(f.is_sent), false) AS sendable,
+          COALESCE(bool_or(f.is_sending AND NOT f.is_sent), false) AS diverted FROM (
+     SELECT s.is_sending, {IS_SENT_IN} AS is_sent FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.waits_for = 'TURN'
         ORDER BY d.id LIMIT {MAX_COUNTED}) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND l.lane = 'main'
-      ORDER BY s.is_sending DESC LIMIT {MAX_COUNTED}) f) fresh
+      ORDER BY is_sent DESC, s.is_sending DESC LIMIT {MAX_COUNTED}) f) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(LATER)} a) aside
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(DELAYED)} y) delayed
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(AWAITING_RELEASE)} h) held
@@ -77,7 +78,7 @@ SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
       WHERE d.subscription_id = s.id AND d.line_id = l.id AND {LATER} LIMIT 1) d
-    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND {SENT_BY_IT} AND l.is_active) next
+    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND {IS_SENT_IN} AND l.is_active) next
  CROSS JOIN LATERAL (
    SELECT count(*) > 0 AS is_waiting FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
@@ -89,12 +90,18 @@ SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
          ORDER BY waits_for, id LIMIT 1)
        UNION ALL
        (SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND {LATER} LIMIT 1)) d
-      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
+      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND s.status = 'ACTIVE' AND s.diverted_since IS NULL
+        AND NOT ({IS_SENT_IN})
       LIMIT 1) p) paused
 """
 """Subscriptions that are sent sort first, so what can be sent is found behind any amount that cannot.
 
 Deliveries are sorted although any would do: otherwise the planner may scan the table from its beginning.
+"""
+
+DIVERSIONS: Final = f"""
+SELECT s.id, s.diverted_since, p.due_at FROM subscriptions_subscription s CROSS JOIN LATERAL ({RETRIED}) p
+ WHERE s.subscriber_id = %s AND s.diverted_since IS NOT NULL ORDER BY s.diverted_since, s.id LIMIT {MAX_HOLDS}
 """
 
 RETRY_LINES: Final = f"""
@@ -167,6 +174,9 @@ class LineState(TextChoices):
     WAITING = "WAITING"
     """Something can be sent, and no worker has claimed the line yet."""
 
+    DIVERTED = "DIVERTED"
+    """All that can be sent waits until an endpoint that hangs has answered in the retry line (contract 5.10)."""
+
     DEFERRED = "DEFERRED"
     """All that can be sent has failed before and is not due yet (contract 4.6, 5.3)."""
 
@@ -195,6 +205,15 @@ class LineHold(NamedTuple):
     next_try_at: datetime
     failures: int
     """Unsuccessful tries in a row."""
+
+
+class Diversion(NamedTuple):
+    """A subscription whose endpoint hangs, so that its deliveries wait behind its subscriber's retry line (5.10)."""
+
+    subscription_id: int
+    diverted_since: datetime
+    next_probe_at: datetime | None
+    """When the retry line tries it next; None: within a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +251,8 @@ class _LineFacts(NamedTuple):
     delayed: int
     awaiting_release: int
     aside_due_at: datetime | None
+    is_diverted: bool = False
+    """Whether something waits whose endpoint hangs; of a main line."""
 
 
 def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
@@ -257,6 +278,11 @@ def retry_lines_with_work() -> list[int]:
     return [line_id for (line_id,) in rows(RETRY_LINES)]
 
 
+def diversions_of(subscriber_id: int) -> list[Diversion]:
+    """Return the subscriber's diverted subscriptions, the longest diverted first."""
+    return [Diversion(*row) for row in rows(DIVERSIONS, [subscriber_id])]
+
+
 def unfinished_of(subscription_ids: Sequence[int]) -> int:
     """Return the number of unfinished deliveries of the subscriptions, counted to `MAX_COUNTED`."""
     ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
@@ -269,6 +295,7 @@ def _status(found: _LineFacts, holds: Sequence[LineHold]) -> LineStatus:
         LineState.HELD: bool(holds),
         LineState.SENDING: found.is_running,
         LineState.WAITING: found.is_sendable,
+        LineState.DIVERTED: found.is_diverted,
         LineState.DEFERRED: found.aside_due_at is not None,
         LineState.PAUSED: found.is_paused,
         LineState.AWAITING_RELEASE: 0 < waiting == found.awaiting_release,

@@ -118,7 +118,7 @@ def _unanswered(why: RequestNotCompleted, answer: Answer) -> Ended:
     failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {kind_of(why.reason)}.")
     if why.is_refused:
         failure = EndpointNotAllowed("Nothing was sent: the endpoint's address is not allowed.")
-    if why.timed_out:
+    if why.was_sent and why.timed_out:
         failure = EndpointTimedOut(f"The endpoint has not answered within {answer.duration_ms / 1000:.1f} s.")
     return Ended(
         reason=f"{NO_ANSWER}{why.reason}",

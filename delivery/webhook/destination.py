@@ -24,7 +24,7 @@ from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import TERMS, terms_of
 
 CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output,
-       s.overlap_ends_at > clock_timestamp()"""
+       s.diverted_since IS NOT NULL, s.overlap_ends_at > clock_timestamp()"""
 """The columns of `Configured`, of a subscription `s` and its subscriber `u`."""
 DESTINATIONS: Final = f"""
 SELECT p.id, p.version, s.script <> '', 1 / s.rate_limit, s.half_open,
@@ -79,6 +79,8 @@ class Destination:
     """The payload format (contract 2.12)."""
     half_open: bool = False
     """Whether it is suspended and probed with the next delivery (contract 5.6)."""
+    is_diverted: bool = False
+    """Whether its endpoint hangs, and the retry line tries it (contract 5.10)."""
     concurrency: int = 1
     """How many requests its subscriber's main line may have in flight (contract 4.13)."""
     is_keyed: bool = False
@@ -98,6 +100,7 @@ class Configured(NamedTuple):
     own_headers: bytes
     secret: bytes
     output: str
+    is_diverted: bool
     has_former_secrets: bool
 
 
@@ -204,6 +207,7 @@ def destination_of(
         timeout_seconds=timeout_seconds,
         output=configured.output,
         half_open=half_open,
+        is_diverted=configured.is_diverted,
         concurrency=concurrency,
         is_keyed=is_keyed,
         former_keys=former_keys,

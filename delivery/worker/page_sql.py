@@ -5,7 +5,7 @@ Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out
 
 from typing import Final
 
-from delivery.filing import SHORT_LOCK_WAIT
+from delivery.filing import IS_SENT_IN, SHORT_LOCK_WAIT
 from delivery.webhook.content import COLUMNS, MESSAGE
 
 ROW: Final = (
@@ -36,15 +36,14 @@ owned AS MATERIALIZED (
 -- end
      FOR NO KEY UPDATE OF l SKIP LOCKED),
 -- end
--- A retry line has nothing that was never tried, and nothing of a half-open subscription, which is the main line's.
+-- A retry line has nothing that waits for its turn.
 active AS MATERIALIZED (
   SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
          array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
          array_agg({IS_PLAIN} ORDER BY s.id) AS plain
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
-         AND (l.lane = 'main' OR NOT s.half_open)
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.kind = 'TOPIC' AND {IS_SENT_IN}
 -- if leaves_out
          AND NOT EXISTS (SELECT FROM unnest(%(of_line)s::bigint[], %(left_out)s::bigint[]) AS x (line_id, id)
                           WHERE x.line_id = w.line_id AND x.id = s.id)

@@ -126,6 +126,7 @@ class Settling:
             "stays": stays,
             "doubts": stays or any(one.status_code is None for one in not_taken),
             "turns": any(effect.suspends or effect.resumes for effect in effects),
+            "diverts": any(effect.diverts is not None for effect in effects),
             "announces": any(one.side_effects and one.side_effects.announces for one in not_taken),
             "withholds": bool(self.withheld),
             "holds": bool(self.holds),

@@ -217,6 +217,31 @@ pause_announced AS (
          jsonb_build_object('pause', 'SUSPENDED', 'reason', CASE WHEN suspends THEN reason ELSE '' END)
     FROM turned WHERE announces AND (is_new OR NOT suspends)),
 -- end
+-- if diverts
+-- Subscriptions whose endpoint hangs, or has answered; a locked one is not waited for, and the next answer counts.
+diversions AS (
+  SELECT DISTINCT ON (w.subscription_id) w.subscription_id, f.*
+    FROM (
+      SELECT subscription_id, side_effects FROM gone
+-- if stays
+       UNION ALL
+      SELECT subscription_id, side_effects FROM stayed
+-- end
+         ) w
+   CROSS JOIN LATERAL json_to_record(w.side_effects) AS f (diverts bool, config_version bigint)
+   WHERE f.diverts IS NOT NULL
+   ORDER BY w.subscription_id, f.diverts),
+locked_diversions AS MATERIALIZED (
+  SELECT v.* FROM diversions v
+    JOIN subscriptions_subscription p ON p.id = v.subscription_id
+    JOIN subscriptions_subscriber u ON u.id = p.subscriber_id
+   WHERE CASE WHEN v.diverts THEN p.diverted_since IS NULL AND p.version + u.version = v.config_version
+              ELSE p.diverted_since IS NOT NULL END
+   ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
+diverted AS (
+  UPDATE subscriptions_subscription p SET diverted_since = CASE WHEN v.diverts THEN clock_timestamp() END
+    FROM locked_diversions v WHERE p.id = v.subscription_id),
+-- end
 -- if announces
 {ENDS_ANNOUNCED}
      AND (side_effects->>'announces')::bool),
@@ -248,6 +273,9 @@ started AS (
 -- if turns
      -- other lines may hold deliveries of a subscription that this very statement pauses
      AND s.id <> ALL (ARRAY(SELECT subscription_id FROM wishes WHERE suspends))
+-- end
+-- if diverts
+     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM diversions WHERE diverts))
 -- end
 -- if keeps_pace
      -- what is marked already has its slot

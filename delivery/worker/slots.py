@@ -34,8 +34,10 @@ class SideEffects:
     """Whether its subscription is paused."""
     resumes: bool = False
     """Whether its half-open subscription resumes."""
+    diverts: bool | None = None
+    """Whether the diversion of its subscription begins, or ends (contract 5.10); None: neither."""
     config_version: int | None = None
-    """Of a suspension: nothing is suspended if the configuration has changed since the request started (4.15)."""
+    """Of what suspends or diverts: nothing does if the configuration has changed since the request started (4.15)."""
     probe: float | None = None
     """Seconds until a suspended subscription is tried."""
     announces: bool = False

@@ -61,13 +61,14 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
         sent = yield Send(delivery)
         if not isinstance(sent, RequestSent):
             continue  # it is no longer as it was read
-        if sent.is_success and not delivery.destination.half_open:  # this ends it under every policy
+        to = delivery.destination
+        if sent.is_success and not (to.half_open or to.is_diverted):  # this ends it under every policy
             slot.ended = settlement_of(line.id, delivery, sent)
             line.passed(delivery)
             continue
         outcome = outcome_of(sent)
         verdict = judge_outcome(line, delivery, outcome, chance=chance())
-        side_effects = side_effects_of(line, delivery, verdict.decision)
+        side_effects = side_effects_of(line, delivery, outcome, verdict.decision)
         slot.ended = ended = to_settlement(
             line.id, delivery, sent, outcome, verdict, side_effects=side_effects, keeps_number=line.is_keyed
         )
@@ -79,8 +80,8 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
             continue
         line.passed(delivery)
         line.shortest_pause = min(line.shortest_pause, verdict.pause or math.inf)
-        if verdict.decision is Decision.SUSPEND:
-            yield Read()  # the rest of the page may be of the subscription that is paused
+        if verdict.decision is Decision.SUSPEND or (side_effects and side_effects.diverts):
+            yield Read()  # the rest of the page may be of the subscription that is paused or diverted
 
 
 def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = False) -> Generator[Step, Reply, Any]:
@@ -209,10 +210,11 @@ def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, cha
     return judge(outcome, destination.policy, history, chance=chance)
 
 
-def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) -> SideEffects | None:
+def side_effects_of(line: ActiveLine, delivery: Outgoing, outcome: Outcome, decision: Decision) -> SideEffects | None:
     """Return what else follows from a request, None if nothing does."""
     policy, half_open = delivery.destination.policy, delivery.destination.half_open
-    if decision is Decision.DELIVERED and not half_open:
+    diverts = _diverts(line, delivery, outcome, decision)
+    if decision is Decision.DELIVERED and not half_open and diverts is None:
         return None
     suspends = decision is Decision.SUSPEND
     # A retry line gives back what suspends its subscription: that goes to its place in the main line.
@@ -224,7 +226,8 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) ->
         to_line_id=line.claim.sibling_line_id if moves else None,
         suspends=suspends,
         resumes=half_open and not suspends,
-        config_version=delivery.destination.config_version if suspends else None,
+        diverts=diverts,
+        config_version=delivery.destination.config_version if suspends or diverts else None,
         probe=policy.terms.probe_seconds if suspends and policy.terms else None,
         announces=(half_open or decision in ANNOUNCED) and bool(event_type) and not is_own(event_type),
         meaning=decision.retry_action if has_retry_action else None,
@@ -232,11 +235,26 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) ->
     return None if side_effects == NOTHING else side_effects
 
 
+def _diverts(line: ActiveLine, delivery: Outgoing, outcome: Outcome, decision: Decision) -> bool | None:
+    """Return whether the diversion of the delivery's subscription begins, or ends; None: neither (contract 5.10)."""
+    to = delivery.destination
+    if to.is_diverted:
+        return False if isinstance(outcome, Answered) and decision is not Decision.SUSPEND else None
+    hangs = isinstance(outcome, Unreachable) and outcome.timed_out
+    is_moved = decision is Decision.RETRY_LANE and not line.is_retry_line
+    return True if hangs and is_moved and not to.half_open else None
+
+
 def outcome_of(sent: RequestSent) -> Outcome:
     """Return what happened to the request."""
     answer, failure = sent.answer, sent.answer.failure
     if failure:
-        return Unreachable(failure.reason, was_sent=failure.was_sent, is_refused=failure.is_refused)
+        return Unreachable(
+            failure.reason,
+            was_sent=failure.was_sent,
+            is_refused=failure.is_refused,
+            timed_out=failure.timed_out,
+        )
     answered_at = sent.started_at + timedelta(milliseconds=answer.duration_ms)
     return Answered(answer.status, retry_after_seconds(answer.head, at=answered_at))
 

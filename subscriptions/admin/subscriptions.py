@@ -34,6 +34,8 @@ HOUR: Final = timedelta(hours=1)
 
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What the page of a paused subscription says about its pause."""
+DIVERSION: Final = ("diverted_label", "diverted_since")
+"""The same of a diverted one."""
 ROTATING: Final = "Rotate the signing secret? The new secret signs from the next request on, and is shown once."
 
 
@@ -121,7 +123,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
 
     list_display = (
         *("id", "subscriber", "events", "endpoint", "header_filter_string"),
-        *("status_label", "pause_label", "updated_at"),
+        *("status_label", "pause_label", "diverted_label", "updated_at"),
     )
     list_display_links = ("id", "subscriber")
     list_filter = (
@@ -136,7 +138,20 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
     groups = (
-        (None, (*fixed, "status", *PAUSE, "delivery_mode", "endpoint", "headers", "position", "must_be_set_again")),
+        (
+            None,
+            (
+                *fixed,
+                "status",
+                *PAUSE,
+                *DIVERSION,
+                "delivery_mode",
+                "endpoint",
+                "headers",
+                "position",
+                "must_be_set_again",
+            ),
+        ),
         ("Filters", ("header_filter_string", "filter")),
         ("Payload", ("script", "output")),
         ("Rate limit and retries", ("rate_limit", "timeout_seconds", "retry_policy", "monitor_url")),
@@ -153,12 +168,16 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
             label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning") if subscription.paused_since else "-"
         ),
     )
+    diverted_label = column(
+        "diverted", lambda subscription: label("DIVERTED", "warning") if subscription.diverted_since else "-"
+    )
 
     has_rotate_secret_permission = permission("subscriptions.rotate_secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
-        """Return the pause too, if it is paused."""
-        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj and obj.paused_since else ()))
+        """Return the pause or the diversion too, if there is one."""
+        shown = PAUSE if obj and obj.paused_since else DIVERSION if obj and obj.diverted_since else ()
+        return (*super().get_readonly_fields(request, obj), *shown)
 
     def formfield_for_dbfield(self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any) -> Any:
         """Return the form's field; filter and script are monospaced."""

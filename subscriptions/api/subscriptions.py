@@ -76,7 +76,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         model = Subscription
         read_only_fields: ClassVar[tuple[str, ...]] = (
             *("id", "paused_since", "paused_by", "paused_reason", "half_open", "probe_due_at", "overlap_ends_at"),
-            *("unreadable", *BROKER_FIELDS),
+            *("diverted_since", "unreadable", *BROKER_FIELDS),
         )
         fields: ClassVar[tuple[str, ...]] = (
             *("subscriber", "event_type", "event_pattern", "endpoint", "headers", "header_filter_string", "filter"),

@@ -717,6 +717,7 @@ class Migration(migrations.Migration):
                 ("paused_reason", models.TextField(db_default="", default="", editable=False)),
                 ("half_open", models.BooleanField(db_default=False, default=False, editable=False)),
                 ("probe_due_at", models.DateTimeField(editable=False, null=True)),
+                ("diverted_since", models.DateTimeField(editable=False, null=True)),
                 (
                     "is_sending",
                     models.GeneratedField(

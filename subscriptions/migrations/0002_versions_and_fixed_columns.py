@@ -30,6 +30,17 @@ CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, retires_at, rev
   FOR EACH ROW EXECUTE FUNCTION raise_version();
 """
 
+END_DIVERSION = """
+-- After any change the endpoint is tried in the main line again (contract 5.10).
+CREATE FUNCTION end_diversion() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.diverted_since := NULL;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER diversion_over BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
+  WHEN (OLD.diverted_since = NEW.diverted_since) EXECUTE FUNCTION end_diversion();
+"""
+
 REFUSE_CHANGES = """
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -111,7 +122,7 @@ CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscriber FOR EACH 
   WHEN (OLD.status <> NEW.status OR OLD.processing <> NEW.processing) EXECUTE FUNCTION note_status_of_subscriber();
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
   WHEN (OLD.status <> NEW.status OR (OLD.paused_since IS NULL) <> (NEW.paused_since IS NULL)
-        OR OLD.delivery_mode <> NEW.delivery_mode)
+        OR (OLD.diverted_since IS NULL) <> (NEW.diverted_since IS NULL) OR OLD.delivery_mode <> NEW.delivery_mode)
   EXECUTE FUNCTION note_status_of_subscription();
 """
 
@@ -122,6 +133,7 @@ DROP FUNCTION note_status_of_subscriber() CASCADE;
 DROP INDEX subscription_candidates;
 DROP FUNCTION take_over_kind() CASCADE;
 DROP FUNCTION forget_filter_term() CASCADE;
+DROP FUNCTION end_diversion() CASCADE;
 DROP FUNCTION raise_version() CASCADE;
 DROP FUNCTION refuse_change() CASCADE;
 """
@@ -135,6 +147,9 @@ def install_all(apps: Apps, _: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
     operations = [
-        migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + POLICY_CHANGES + CANDIDATES + KIND + STATUS_CHANGES, UNDO),
+        migrations.RunSQL(
+            RAISE_VERSION + END_DIVERSION + REFUSE_CHANGES + POLICY_CHANGES + CANDIDATES + KIND + STATUS_CHANGES,
+            UNDO,
+        ),
         migrations.RunPython(install_all, migrations.RunPython.noop),
     ]

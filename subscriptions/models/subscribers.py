@@ -58,7 +58,8 @@ class StatusChange(models.Model):
     """One change of the status of a subscription or a whole subscriber; append-only, written by the database.
 
     Also, with the present status: other changes of whether order is kept, which are the beginning and end of a
-    subscription's pause and a change of a subscriber's processing. Without foreign keys: history outlives its subject.
+    subscription's pause or diversion and a change of a subscriber's processing. Without foreign keys: history outlives
+    its subject.
     """
 
     subscriber_id = models.BigIntegerField()

@@ -193,6 +193,9 @@ class Subscription(WithHeaders):
     half_open = models.BooleanField(default=False, db_default=False, editable=False)
     """Paused, except for its oldest delivery, whose outcome decides."""
     probe_due_at = models.DateTimeField(null=True, editable=False)
+    diverted_since = models.DateTimeField(null=True, editable=False)
+    """When a request timed out, since which its subscriber's retry line tries the endpoint, and the main line sends
+    nothing to it (contract 5.10); None: it is not diverted. The database ends that with any change."""
     is_sending = models.GeneratedField(
         expression=Q(status=Status.ACTIVE)  # type: ignore[arg-type]
         & (Q(paused_since=None) | Q(half_open=True))
@@ -219,7 +222,10 @@ class Subscription(WithHeaders):
                 name="subscription_probes",
                 fields=["probe_due_at"],
                 condition=Q(probe_due_at__isnull=False) & ~Q(status=Status.INACTIVE),
-            )
+            ),
+            models.Index(
+                name="subscription_diverted", fields=["subscriber"], condition=Q(diverted_since__isnull=False)
+            ),
         ]
         permissions = [("pause", "Can pause and resume"), ("rotate_secret", "Can rotate signing secrets")]
         constraints = [

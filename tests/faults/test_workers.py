@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from broker_project.stack.load.exchanges import Exchange, Published
-from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.receiver import Receiver, hang
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.audit import by_status, unrecorded_gaps
@@ -26,11 +26,12 @@ from tests.support.faults.breakage import (
     restarted,
     send,
 )
-from tests.support.faults.endpoints import Endpoint, body_of
+from tests.support.faults.endpoints import APART, Endpoint, body_of
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent
 from tests.support.faults.figures import Report
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load, begun_by, published_by
+from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
@@ -160,6 +161,47 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     assert 0 < trials <= 1 + (healed_at - suspended_at) / PROBE_SECONDS + len(load.faults)
     assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
     assert not is_suspended(load.broker, subscribed)
+
+
+DIVERTING = APART | {"initial_delay_seconds": 2.0, "max_delay_seconds": 2.0, "max_retries": 100}
+
+
+def is_diverted(broker: Broker, subscribed: Subscribed) -> bool:
+    """Return whether the one subscription of a subscriber is diverted."""
+    (one,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    return bool(one["diverted_since"])
+
+
+@pytest.mark.behaviour("4.11", "5.10", "11.3")
+@pytest.mark.case("diverted-killed")
+def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures: Report, verdict: Verdict) -> None:
+    wanted = load.event_types[0]
+    endpoint = MisbehavingEndpoint("diverted", load.receiver)
+    policy = load.broker.retry_policy(**DIVERTING)
+    address = load.receiver.url("/diverted")
+    subscribed = load.broker.subscribe(address, wanted, retry_policy=policy, timeout_seconds=1)
+    load.start()
+    endpoint.misbehave(Misbehaviour(hang))
+    wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)
+    kill_all(load)  # as it begins
+    wait_until(lambda: is_diverted(load.broker, subscribed), THROUGH_SECONDS)
+    kill_again_and_again(load, RETRY_KILLS)
+    endpoint.heal()
+    wait_until(lambda: len(endpoint.exchanges) > len(endpoint.misbehaved), THROUGH_SECONDS)
+    kill_all(load)  # as it ends
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    events = [event for event in published_by(load.publishers) if event.type == wanted]
+    own = figures_of(events, begun_by(load.publishers), {"diverted": endpoint.exchanges}, faults=load.faults)
+    verdict.figures += own
+    hung = [one.number for one in endpoint.misbehaved]
+    verdict.measured["tried"] = len(hung)
+    assert (seen.broken, own.broken) == ({}, {})
+    assert len({*hung}) == 1, "what waits behind the first has no attempt"
+    assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
+    assert not is_diverted(load.broker, subscribed)
 
 
 @dataclass(frozen=True, slots=True)

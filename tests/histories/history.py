@@ -23,7 +23,7 @@ from subscriptions.models import Status, Subscription
 from tests.histories import promises
 from tests.histories.world import Killed, Worker, World
 from tests.support.broker import lines_with_due_work, publish_bodies
-from tests.support.stepped_worker import Request
+from tests.support.stepped_worker import HUNG, Request
 
 ACTIONS: Final = {
     "publish": 8.0, "take": 7.0, "go": 7.0, "answer": 16.0, "end_pauses": 3.0, "arm": 6.0, "freeze": 1.5, "lapse": 1.5,
@@ -31,8 +31,8 @@ ACTIONS: Final = {
 }  # fmt: skip
 """How often each happens, before a seed prefers some of them."""
 ALWAYS: Final = {"publish", "take", "go", "answer"}
-RESULTS: Final = (302, 404, 500, 503, "refused", "lost", "cut")
-"""Answers other than 200; not connected, connected but never arrived, arrived and cut off."""
+RESULTS: Final = (302, 404, 500, 503, "refused", "lost", "cut", HUNG)
+"""Answers other than 200; not connected, connected but never arrived, arrived and cut off, arrived and timed out."""
 CUT, KILL, MEANWHILE = "its connection is cut", "it is killed", "meanwhile"
 MAX_POINTS: Final = 14
 """How many points a worker passes at most before what is armed happens."""

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_project.core.db import rows
 from tests.histories.world import RETRIES, Worker
-from tests.support.stepped_worker import MAX_IN_FLIGHT, Request
+from tests.support.stepped_worker import HUNG, MAX_IN_FLIGHT, Request
 
 if TYPE_CHECKING:
     from tests.histories.history import History
 
 STATUS_OF: Final = {200: "DELIVERED", 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
 MARKED: Final = """
-SELECT d.id, l.worker, l.epoch FROM delivery_open d JOIN delivery_line l ON l.id = d.line_id
+SELECT d.id, l.worker, l.epoch, l.lane = 'main' AND s.diverted_since IS NOT NULL
+  FROM delivery_open d JOIN delivery_line l ON l.id = d.line_id
+  JOIN subscriptions_subscription s ON s.id = d.subscription_id
  WHERE d.status = 'IN_FLIGHT'
 """
 DELIVERIES: Final = "SELECT id, status, attempts FROM delivery_delivery"
@@ -42,11 +44,12 @@ def check_request(history: "History", worker: Worker, request: Request) -> None:
     """Check what must hold when a request leaves."""
     if history.marked is None:
         history.marked = {one: of for one, *of in rows(MARKED)}
-    found = history.marked.get(request.delivery_id)
-    require(found == [worker.name, request.epoch], f"only who owns a line sends what is marked: {found}")
+    *owner, is_diverted = history.marked.get(request.delivery_id, [None])
+    require(owner == [worker.name, request.epoch], f"only who owns a line sends what is marked: {owner}")
+    require(not is_diverted, "a main line sends nothing of a subscription whose endpoint hangs (5.10)")
     earlier = [one for one in history.requests if one.webhook_id == request.webhook_id]
     is_unknown = any(
-        one.is_flagged or one.result in {0, "lost", "cut"} or one.attempt == request.attempt for one in earlier
+        one.is_flagged or one.result in {0, "lost", "cut", HUNG} or one.attempt == request.attempt for one in earlier
     )
     require(request.is_flagged or not is_unknown, "what may have arrived before is flagged (4.11)")
     require(is_unknown or history.faults[request.line_id] or not request.is_flagged, "nothing else is flagged (4.11)")
@@ -88,7 +91,7 @@ def check(history: "History") -> None:
         if width(history, requests[0]) > 1:
             require(not any(one.sequence for one in requests), "what has no order has no number (4.13)")
             continue
-        check_numbers(owner_id, requests)
+        check_numbers(history, owner_id, requests)
         check_order(history, requests, "left_at")
         arrived = [one for one in requests if one.arrived_at]
         retried = history.world.retried
@@ -149,7 +152,14 @@ def check_repetitions(history: "History") -> None:
             require(cost[first.line_id, causes[0]] <= most, f"a fault costs a line at most {most}")
 
 
-def check_numbers(owner_id: int, requests: Sequence[Request]) -> None:
+def may_be_diverted(history: "History", delivery_id: int) -> bool:
+    """Return whether a delivery may have waited for an endpoint that hangs: later ones were sent before it (5.10)."""
+    retried = history.world.retried
+    hung = any(one.result == HUNG and one.destination.subscription_id == retried for one in history.requests)
+    return hung and history.published[delivery_id].subscription_id == retried
+
+
+def check_numbers(history: "History", owner_id: int, requests: Sequence[Request]) -> None:
     """Check that numbers name deliveries, and rise by one in the order of first sending (4.10).
 
     What was certainly not sent gives its number back, but for what goes to the retry line. What is flagged when it is
@@ -162,7 +172,11 @@ def check_numbers(owner_id: int, requests: Sequence[Request]) -> None:
     marked_by_killed = {one.delivery_id for one in requests if one.is_flagged} - {
         one.delivery_id for one in requests if not one.is_flagged
     }
-    in_order = [number for delivery_id, number in given if delivery_id not in marked_by_killed]
+    in_order = [
+        number
+        for delivery_id, number in given
+        if delivery_id not in marked_by_killed and not may_be_diverted(history, delivery_id)
+    ]
     require(in_order == sorted(in_order), f"numbers rise: {given}")
     require(len({*numbers}) == len(numbers), f"a number names one delivery: {given}")
     require(len({one for one, _ in given}) == len(given), f"a delivery keeps its number: {given}")
@@ -200,4 +214,6 @@ def check_order(history: "History", requests: Iterable[Request], at: str) -> Non
             one == published.subscription_id and since <= getattr(overtook, at) and until >= published.at
             for one, since, until in history.off
         )
+        of_another = history.published[new].subscription_id != published.subscription_id
+        was_off |= of_another and may_be_diverted(history, old)
         require(new < old or was_off, f"{new} overtook {old} ({at})")

@@ -20,6 +20,8 @@ from delivery.worker.slots import Settlement, Slot, Slots, SlotState, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
 BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
+HUNG = "hung"
+"""The result of a request that timed out."""
 MAX_IN_FLIGHT = 3
 """Messages that a QUEUE sender has under way here."""
 
@@ -206,7 +208,7 @@ def _idles_alone(slot: Slot) -> bool:
 
 def _answer(request: Request, result: int | str) -> Answer:
     if isinstance(result, str):
-        failure = RequestNotCompleted(result, was_sent=result != "refused")
+        failure = RequestNotCompleted(result, was_sent=result != "refused", timed_out=result == HUNG)
         return Answer(request.slot, 0, b"HTTP/1.1 -\r\n", b"", 1, failure)
     return Answer(request.slot, result, b"HTTP/1.1 -\r\n", b"", 1, None)
 
