@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from delivery.publish.draft import addressee_of, document_of
+from delivery.publish.draft import document_of, parse_destination
 from delivery.publish.publish import PublishTerms, dry_run
 from delivery.publish.routing import Route, filter_groups
 from delivery.publish.store import NewMessage
@@ -187,7 +187,7 @@ def _addressed_by(destination: str | None) -> list[int]:
     """Return the subscriptions that a destination names."""
     if destination is None or destination == EACH_SUBSCRIBER:
         return []
-    to = addressee_of(destination)
+    to = parse_destination(destination)
     columns = {"pk": to.subscription_id, "subscriber__name": to.subscriber, "position": to.position}
     named = {column: value for column, value in columns.items() if value is not None}
     return [*Subscription.objects.filter(**named).values_list("pk", flat=True)]

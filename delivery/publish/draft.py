@@ -97,7 +97,7 @@ class Addressee(NamedTuple):
         return subscription.subscriber.name == self.subscriber and self.position in {None, subscription.position}
 
 
-def addressee_of(destination: str) -> Addressee:
+def parse_destination(destination: str) -> Addressee:
     """Return whom a destination names; raise `InvalidMetadata` if it is neither of its three forms."""
     found = _DESTINATION.fullmatch(destination)
     if not found or len(destination) > MAX_NAME_LENGTH:
@@ -128,7 +128,7 @@ def check_metadata(draft: Draft) -> None:
         if value is not None and not pattern.fullmatch(value):
             raise InvalidMetadata(text)
     if draft.destination is not None:
-        addressee_of(draft.destination)
+        parse_destination(draft.destination)
     if draft.callback_url is not None:
         _check_callback_url(draft.callback_url)
     characters = sum(len(name) + len(value) for name, value in draft.headers)

@@ -12,7 +12,7 @@ import structlog
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from delivery.publish.draft import addressee_of
+from delivery.publish.draft import parse_destination
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
@@ -127,7 +127,7 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
     asked = [
         {
             "place": place,
-            **addressee_of(message.destination or "")._asdict(),
+            **parse_destination(message.destination or "")._asdict(),
             "event_type_id": message.event_type_id,
             "patterns": patterns_of(message.event_type) if message.kind == REACHED_KIND else (),
             "filter_string": message.filter_string or "",

@@ -6,7 +6,7 @@ from typing import Final
 from django.db.models import Q
 
 from delivery.models import Delivery, Message
-from delivery.publish.draft import addressee_of, document_of
+from delivery.publish.draft import document_of, parse_destination
 from subscriptions.filters import FilterInput, MatchExplanation, judge
 from subscriptions.models import EventKind, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
@@ -46,7 +46,7 @@ def explain_message(message: Message) -> Explanations:
         return Explanations([], is_cut=False)
     asked = Subscription.objects.reached_by(message.event_type)
     if message.destination:  # the subscription that it names may be for other events
-        to = addressee_of(message.destination)
+        to = parse_destination(message.destination)
         named = Q(pk=to.subscription_id) | Q(subscriber__name=to.subscriber, position=to.position)
         asked |= Subscription.objects.filter(named)
     found = [*asked.select_related("subscriber", "event_type").order_by("pk")[: MAX_EXPLAINED + 1]]
@@ -78,7 +78,7 @@ def _as_directed(explained: list[Explained], destination: str) -> list[Explained
     obstacles: dict[int, str] = {}
     for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
         subscription = one.subscription
-        if destination != EACH_SUBSCRIBER and not addressee_of(destination).includes(subscription):
+        if destination != EACH_SUBSCRIBER and not parse_destination(destination).includes(subscription):
             obstacles[subscription.pk] = f"The message is for {destination} alone."
         elif one.verdict.qualifies or one.verdict.is_unknown:
             first = takers.setdefault(subscription.subscriber_id, subscription.pk)
