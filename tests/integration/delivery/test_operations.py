@@ -1,6 +1,7 @@
 """Activate, inactivate, change and cancel while a line works; release held deliveries."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -70,6 +71,15 @@ def _tries() -> int:
     return tries
 
 
+@pytest.fixture
+def sweeper(wanted: Subscription) -> Iterator[None]:
+    """The threads of a worker process, which look for work as often as in production."""
+    alone = broker.lone_worker("alone")
+    alone.start()
+    yield
+    alone.stop()
+
+
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_inactive_messages_are_not_sent(receiver: Receiver, worker: Worker, wanted: Subscription, whose: str) -> None:
@@ -119,7 +129,7 @@ def test_an_inactive_subscription_is_skipped(receiver: Receiver, wanted: Subscri
 @pytest.mark.behaviour("4.9")
 @pytest.mark.parametrize("reason", ["refused", "503"])
 def test_a_line_passes_an_inactive_head(
-    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, reason: str
+    receiver: Receiver, sweeper: None, wanted: Subscription, beside: Subscription, reason: str
 ) -> None:
     receiver.on("/a", answer(503, Retry_After="300"))
     if reason == "refused":
