@@ -198,7 +198,8 @@ def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures
     verdict.figures += own
     hung = [one.number for one in endpoint.misbehaved]
     verdict.measured["tried"] = len(hung)
-    assert (seen.broken, own.broken) == ({}, {})
+    # what hangs is repeated after its time-out, also where nothing was killed
+    assert (seen.broken, own.broken.keys() - {"not_under_way"}) == ({}, set())
     assert len({*hung}) == 1, "what waits behind the first has no attempt"
     assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
     assert not is_diverted(load.broker, subscribed)
