@@ -15,7 +15,9 @@ from django.conf import settings
 from flower import command
 from flower.app import Flower
 from flower.views.broker import BrokerView
+from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
+from tornado.netutil import bind_sockets
 from tornado.web import RequestHandler
 
 from broker_project.server.runtime import collect_garbage_more_often
@@ -47,11 +49,13 @@ log = structlog.get_logger(__name__)
 class ReadOnlyFlower(Flower):  # type: ignore[misc] # it is not typed
     """Flower for the logins of `--basic-auth`; without any, for nobody."""
 
-    def start_http_server(self) -> Any:
-        """Listen, and say so if nobody can log in."""
+    def start_http_server(self) -> int:
+        """Listen, also on a port that a stack holds for it, and say so if nobody can log in."""
         if not self.options.basic_auth:
             log.warning("flower.closed", hint="nobody can log in: set FLOWER_BASIC_AUTH to name:password")
-        return super().start_http_server()
+        sockets = bind_sockets(self.options.port, self.options.address, reuse_port=True)
+        HTTPServer(self, ssl_options=self.ssl_options, xheaders=self.options.xheaders).add_sockets(sockets)
+        return int(sockets[0].getsockname()[1])
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return the handler of a request: a refusal, or Flower's own."""

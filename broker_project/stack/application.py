@@ -30,7 +30,7 @@ HEARTBEAT_SECONDS = "10"
 
 
 def answers(url: str, login: str = "") -> bool:
-    """Tell whether the URL is answered 2xx, with this login (`name:password`): another stack's Flower refuses it."""
+    """Tell whether the URL is answered 2xx, with this login (`name:password`)."""
     credentials = base64.b64encode(login.encode()).decode()
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {credentials}"} if login else {})  # noqa: S310 - our own
     try:
@@ -109,7 +109,6 @@ class Application:
         """Return the read-only view of queues and tasks, behind a login."""
         return Service(
             name="flower",
-            # Not behind the web server: until it listens, another program may take its port.
             command=celery("flower", f"--port={self.flower_port}"),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),

@@ -1,5 +1,6 @@
 """Find and hold free ports on loopback."""
 
+import contextlib
 import secrets
 import socket
 from pathlib import Path
@@ -44,7 +45,9 @@ def hold(port: int) -> socket.socket:
     Without this, two such servers could both find the port free, and then share their connections. A port that is taken
     raises `OSError`.
     """
-    holding = socket.socket()
-    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    holding.bind((LOOPBACK, port))
+    with contextlib.ExitStack() as unless_held:
+        holding = unless_held.enter_context(socket.socket())
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holding.bind((LOOPBACK, port))
+        unless_held.pop_all()
     return holding

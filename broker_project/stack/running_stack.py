@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from broker_project.stack.application import Application, python
 from broker_project.stack.bootstrap import START_HEARTBEAT_SECONDS, heartbeat
-from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder
+from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, hold
 from broker_project.stack.secret_keys import LAST, store_key
 from broker_project.stack.set_up import VALID_LOGIN, WRONG_SETTINGS
@@ -48,9 +49,17 @@ def running_stack(
     """Run the stores and `services` in a folder, with empty stores if `fresh`; stop everything at the end."""
     with (
         running_stores(path, durable=durable, fresh=fresh, say=say) as stores,
-        hold(stores.settings.port("web", WEB_PORT)),
+        held_port(stores.settings, "web", WEB_PORT),
+        held_port(stores.settings, "Flower", FLOWER_PORT),
     ):
         yield _start(stores, StackFolder(path).logs, say, services)
+
+
+def held_port(settings: StackSettings, name: str, preferred: int) -> socket.socket:
+    """Choose a port and hold it; choose again if another program takes it in between."""
+    while True:
+        with contextlib.suppress(OSError):
+            return hold(settings.port(name, preferred))
 
 
 def _start(
@@ -58,7 +67,7 @@ def _start(
 ) -> Stack:
     """Start the application on running stores."""
     settings = stores.settings
-    web_port = settings.chosen_port("web")
+    web_port, flower_port = settings.chosen_port("web"), settings.chosen_port("Flower")
     environment = variables(settings, stores.environment, web_port)
     say("updating the database ...")
     password = settings.secret("admin password", PASSWORD_BYTES)
@@ -68,7 +77,6 @@ def _start(
     store_key(settings, LAST)
     login = flower_login(settings)
     installation = settings.secret("installation")[:8]
-    flower_port = settings.port("Flower", FLOWER_PORT)  # as late as possible: not held until Flower listens
     application = Application(environment, web_port, flower_port, login, installation)
     allowed = environment["BROKER_ALLOWED_NETWORKS"] or "no private network"
     say(f"endpoints may be on the internet and on {allowed}, according to BROKER_ALLOWED_NETWORKS")

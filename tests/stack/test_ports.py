@@ -13,10 +13,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from broker_project.environment import MIN_CHARACTERS
-from broker_project.stack import ports
+from broker_project.stack import folders, ports
 from broker_project.stack.application import answers, is_listening
 from broker_project.stack.folders import PASSWORD_BYTES, StackSettings
 from broker_project.stack.ports import LOOPBACK, any_free, hold, is_free
+from broker_project.stack.running_stack import held_port
 
 ANOTHER = 15
 """The database that nobody else uses."""
@@ -75,6 +76,16 @@ def test_held_port_is_free_only_for_a_server_that_shares_it() -> None:
             server.listen()
             socket.create_connection((LOOPBACK, port), timeout=1).close()
     assert is_free(port)
+
+
+def test_another_port_is_held_if_a_program_takes_the_chosen_one_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, was_free = any_free(), iter([True])
+    monkeypatch.setattr(folders, "is_free", lambda port: next(was_free, False) or is_free(port))
+    kept = StackSettings(tmp_path / "stack.json", print)
+    with socket.create_server((LOOPBACK, chosen)), held_port(kept, "Flower", chosen) as held:
+        assert held.getsockname()[1] == kept.chosen_port("Flower") != chosen
 
 
 def test_port_is_outside_the_ephemeral_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import requests
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.running_stack import Stack, running_stack
@@ -46,13 +43,6 @@ def test_all_services_answer(stack: Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == requests.codes.unauthorized  # nothing of it is open
-
-
-@pytest.mark.faults
-def test_flower_of_another_stack_is_not_ready(stack: Stack) -> None:
-    ours = Application(stack.environment, 0, urlsplit(stack.flower).port or 0, stack.flower_login, "")
-    another = replace(ours, flower_login=f"{ours.flower_login}-of-another")
-    assert (ours.flower().is_ready(), another.flower().is_ready()) == (True, False)
 
 
 @pytest.mark.faults
