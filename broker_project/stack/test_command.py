@@ -31,6 +31,8 @@ SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
 """It starts a broker, which starts Spark."""
 WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")
 """The only folders with tests that start their own stack."""
+RUN_APART = (SPARK_TESTS, "tests/acceptance", "tests/faults")
+"""Folders that have none of the tests that run side by side: each process would import them for nothing."""
 SIDE_BY_SIDE = ("-n", "3", "--dist", "worksteal")
 """On two cores: each process waits for a third of its time."""
 BELOW_WORKERS = 15
@@ -197,7 +199,7 @@ QUICK_CHECKS = (
 TESTS_AND_CHECKS = (
     Step(
         "tests",
-        (*PYTEST, *SIDE_BY_SIDE, "-m", "not faults and not lengthy", f"--ignore={SPARK_TESTS}"),
+        (*PYTEST, *SIDE_BY_SIDE, "-m", "not faults and not lengthy", *(f"--ignore={folder}" for folder in RUN_APART)),
         report="tests.xml",
     ),
     Step("types", ("-m", "mypy"), niceness=LOWEST_PRIORITY),

@@ -75,6 +75,7 @@ def test_fault_tests_are_in_the_folders_with_stacks() -> None:
     marked = {path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py") if "mark.faults" in path.read_text()}
     assert len(marked) > len(WITH_BROKERS)
     assert [str(path) for path in marked if not any(path.is_relative_to(folder) for folder in WITH_BROKERS)] == []
+    assert {path.relative_to(ROOT) for path in ROOT.glob("tests/acceptance/test_*.py")} <= marked
 
 
 def test_every_lock_is_audited() -> None:
