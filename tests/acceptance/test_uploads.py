@@ -167,7 +167,7 @@ def test_a_refused_body_is_read_for_a_short_time_only(web: WebProcess, until_the
 def test_silent_connections_block_nobody_else(broker: Broker, until_the_end: contextlib.ExitStack, said: bytes) -> None:
     for _ in range(600):
         until_the_end.enter_context(open_connection(broker.web)).sendall(said)
-    assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
+    assert requests.get(f"{broker.web}/livez", timeout=15).status_code == 200
 
 
 def test_idle_used_connections_do_not_block_others(broker: Broker, until_the_end: contextlib.ExitStack) -> None:
@@ -178,4 +178,4 @@ def test_idle_used_connections_do_not_block_others(broker: Broker, until_the_end
         return connection
 
     assert len([used() for _ in range(600)]) == 600
-    assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
+    assert requests.get(f"{broker.web}/livez", timeout=15).status_code == 200

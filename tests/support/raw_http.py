@@ -17,7 +17,6 @@ CHUNK: Final = 64 * 1024
 CONNECTION_CLOSE: Final = "Connection: close"
 """Said by the only request of a connection, so that the server closes it after its answer."""
 
-READ_TIMEOUT_SECONDS: Final = 20.0
 PROBLEM: Final = "application/problem+json"
 
 Headers = Iterable[tuple[str, bytes]]
@@ -99,7 +98,7 @@ class KeptConnection:
         return self._exchanged(method, request)
 
     def _exchanged(self, method: str, request: bytes) -> Answer:
-        self._socket = self._socket or socket.create_connection(self._address, READ_TIMEOUT_SECONDS)
+        self._socket = self._socket or socket.create_connection(self._address, TIMEOUT_SECONDS)
         self._socket.sendall(request)
         response = HTTPResponse(self._socket, method=method)
         response.begin()

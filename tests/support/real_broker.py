@@ -19,12 +19,13 @@ import requests
 from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.management_client import Management, session_of
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
 from broker_project.stack.running_stack import Stack, running_stack
 from broker_project.stack.supervisor import Child
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = PATIENCE_SECONDS
+"""Of a request to a broker, and of what else it does sooner or later."""
 _numbers = itertools.count(1)
 
 LONG_POLL_QUERIES = """
