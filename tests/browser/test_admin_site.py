@@ -1,13 +1,34 @@
-"""What is asked before something is done: what it does is said, and so are what is lost and what each button does."""
+"""What only a browser shows: confirmations, filters of lists, operators of filters."""
 
 from typing import Any
+
+import pytest
 
 from delivery.models import Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
 from tests.support.chromium import Page
 
-ACTIONS = "[...document.querySelectorAll('header a')]"
+DRAWN_OTHERWISE = """
+    (() => {
+        const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+        for (let node; node = walk.nextNode();) {
+            const at = node.data.indexOf("->");
+            if (at < 0 || !node.parentElement.checkVisibility()) continue;
+            const range = document.createRange(), plain = document.createElement("span");
+            range.setStart(node, at);
+            range.setEnd(node, at + 2);
+            plain.style.fontVariantLigatures = "none";
+            plain.textContent = "->";
+            node.parentElement.append(plain);
+            const widths = [range, plain].map(one => one.getBoundingClientRect().width);
+            plain.remove();
+            found.push([node.data.trim(), widths[0] !== widths[1]]);
+        }
+        return found;
+    })()
+"""
+"""Each text with an operator, and whether that is not as wide as one that is drawn character by character."""
 
 
 def colour(page: Page, selector: str) -> Any:
@@ -56,3 +77,29 @@ def test_buttons_say_what_they_do(page: Page, live_server: Any) -> None:
     wanted = factories.subscription()
     page.open(f"{live_server.url}/admin/subscriptions/subscription/{wanted.pk}/cancel/")
     assert buttons(page, "#content form") == ["Cancel deliveries", "Go back"]
+
+
+def test_choosing_an_entry_of_a_search_select_filters(page: Page, live_server: Any) -> None:
+    shop, store = factories.subscriber("shop"), factories.subscriber("store")
+    factories.subscription(shop, endpoint="http://127.0.0.1:9/shop")
+    factories.subscription(store, endpoint="http://127.0.0.1:9/store")
+    factories.subscription(store, endpoint="http://127.0.0.1:9/off", status="INACTIVE")
+    page.open(f"{live_server.url}/admin/subscriptions/subscription/?status__exact=ACTIVE&o=1")
+    page.click("a[x-on\\:click='filterOpen = true']")
+    page.click("#changelist-filter .select2-selection")
+    page.click(".select2-results__option", "store")
+    page.wait_for("location.search.includes('subscriber')")
+    assert page.evaluate("location.search") == f"?status__exact=ACTIVE&o=1&subscriber__id__exact={store.pk}"
+    rows = "[...document.querySelectorAll('#result_list tbody tr')].map(row => row.innerText)"
+    page.wait_for(f"{rows}.length === 1")
+    assert "/store" in page.evaluate(rows)[0]
+
+
+@pytest.mark.parametrize("path", ["subscriptions/subscription/add/", "delivery/message/filter-lab/"])
+def test_an_operator_is_read_as_it_is_typed(page: Page, live_server: Any, path: str) -> None:
+    broker.publish_numbered(factories.subscription(filter="$$->'Body' IS NOT NULL").event_type, 1)
+    page.open(f"{live_server.url}/admin/{path}")
+    page.evaluate("document.fonts.ready.then(() => true)")
+    operators = page.evaluate(DRAWN_OTHERWISE)
+    assert operators
+    assert [text for text, is_drawn_otherwise in operators if is_drawn_otherwise] == []
