@@ -10,13 +10,9 @@ from benchmarks.command import SCENARIOS, parser
 from broker_project.stack.folders import ROOT
 
 
-def bench(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    command = (sys.executable, "-m", "broker_project.stack", "bench", *arguments)
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 def test_the_list_names_every_scenario() -> None:
-    answer = bench("--list")
+    command = (sys.executable, "-m", "broker_project.stack", "bench", "--list")
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert [line.split()[0] for line in answer.stdout.splitlines()] == list(SCENARIOS)
 
@@ -29,10 +25,10 @@ def test_scenarios_are_named_alone_or_by_what_their_names_begin_with(words: list
     assert [name for found in parser().parse_args(words).scenarios for name in found] == names
 
 
-def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:
-    answer = bench("topic.dense", "topic.dens")
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert f"there is no scenario 'topic.dens'; there are {', '.join(SCENARIOS)}" in answer.stderr
+def test_an_unknown_scenario_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        parser().parse_args(["topic.dense", "topic.dens"])
+    assert f"there is no scenario 'topic.dens'; there are {', '.join(SCENARIOS)}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "soon"])
@@ -44,7 +40,7 @@ def test_a_time_must_be_a_number_above_zero(number: str, capsys: pytest.CaptureF
     assert "is not a number above 0" in printed.err
 
 
-def test_where_the_figures_go_must_be_writable(tmp_path: Path) -> None:
-    answer = bench("--json", tmp_path / "no" / "figures.json")
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert "cannot be written: No such file or directory" in answer.stderr
+def test_where_the_figures_go_must_be_writable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        parser().parse_args(["--json", str(tmp_path / "no" / "figures.json")])
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err

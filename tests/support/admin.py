@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Permission, User
-from django.db.models import Model
+from django.db.models import Model, Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest
 from django.test import Client
 from django.urls import reverse
@@ -124,9 +125,10 @@ def admin_actions(rows: dict[str, int]) -> Iterator[AdminAction]:
 def browser_with(*codenames: str) -> Client:
     """Return a browser of somebody with these permissions, such as `delivery.replay`."""
     made = User.objects.create(username=f"person-{User.objects.count()}", is_staff=True)
-    for codename in codenames:
-        app, _, name = codename.partition(".")
-        made.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=name))
+    named = Concat("content_type__app_label", Value("."), "codename")
+    given = [*Permission.objects.annotate(name_in_code=named).filter(name_in_code__in=codenames)]
+    assert len(given) == len(codenames)
+    made.user_permissions.set(given)
     client = Client()
     client.force_login(made)
     return client

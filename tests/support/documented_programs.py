@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -44,7 +44,7 @@ def _free_port() -> int:
 
 def _is_listening(url: str) -> bool:
     try:
-        requests.get(url, timeout=5)
+        requests.get(url, timeout=PATIENCE_SECONDS)
     except requests.ConnectionError:
         return False
     return True

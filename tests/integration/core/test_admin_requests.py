@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import cycle
+from itertools import cycle, product
 
 import pytest
 from django.contrib import admin as site
@@ -30,7 +30,15 @@ UNKNOWN = ("abc", "9" * 20, "9" * 5000, "_31", "½")
 """No number, one too large for the database, one too long to be read, what the admin's addresses quote, no digit."""
 MODELS = [*site.site._registry]
 DJANGOS_OWN = ("change/", "history/", "delete/")
+BAD = ("a\0b", "9" * 5000)
 NEW_REPLAY = "/admin/delivery/replay/new/"
+
+LINKS = (
+    *(("subscription", field) for field in ("subscriber", "event_type", "retry_policy")),
+    *(("apikey", "publisher"), ("apikey", "subscriber"), ("publisher", "event_types")),
+)
+REPLAYED = ("subscriber", "subscription", "event_type")
+"""Fields of forms that take the id of something."""
 
 ANYWHERE = {
     "NUL": "a\0b",
@@ -166,10 +174,10 @@ def refused(answer: Answer) -> set[str]:
 @pytest.mark.parametrize("model", [*site.site._registry], ids=lambda model: model._meta.label_lower)
 def test_no_filter_value_is_a_server_error(admin: Client, model: type[Model]) -> None:
     filters = [parameter_of(one) for one in site.site._registry[model].list_filter]
-    for name in ("q", "p", "o", *filters):
-        for value in ("a\0b", "9" * 5000):
-            answer = admin.get(root_of(model), {name: value})
-            assert answer.status_code in {200, 302, 400}, (name, value[:40])
+    names = ["q", "p", "o", *filters]
+    for name, value in {*zip(names, cycle(BAD), strict=False), *zip(("q", "p"), reversed(BAD), strict=True)}:
+        answer = admin.get(root_of(model), {name: value})
+        assert answer.status_code in {200, 302, 400}, (name, value[:40])
 
 
 def parameter_of(one: object) -> str:
@@ -197,12 +205,12 @@ def actions_on_one() -> Iterator[str]:
         yield from (root_of(model) + "{}/" + path for path in paths if path and path not in DJANGOS_OWN)
 
 
-@pytest.mark.parametrize("page", ["change", "history", "delete"])
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
-def test_a_page_of_an_unknown_id_redirects_or_is_refused(admin: Client, model: type[Model], page: str) -> None:
-    for unknown, method in zip(UNKNOWN, cycle(("GET", "POST")), strict=False):
+def test_a_page_of_an_unknown_id_redirects_or_is_refused(admin: Client, model: type[Model]) -> None:
+    pages = product(("change", "history", "delete"), ("GET", "POST"))
+    for (page, method), unknown in zip(pages, cycle(UNKNOWN), strict=False):
         answer = admin.generic(method, f"{root_of(model)}{unknown}/{page}/")
-        assert answer.status_code in {302, 403, 404}, (method, unknown)
+        assert answer.status_code in {302, 403, 404}, (page, method, unknown)
 
 
 def test_an_unknown_id_is_named(admin: Client) -> None:
@@ -220,7 +228,7 @@ def test_an_action_on_an_unknown_id_is_404(admin: Client, action: str) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
 def test_a_list_filtered_by_an_unknown_id_is_no_server_error(admin: Client, model: type[Model]) -> None:
     links = {field.name for field in model._meta.get_fields() if field.is_relation and not field.auto_created}
-    names = [*(f"{link}__id__exact" for link in links), "message__id", "q"]
+    names = [*(f"{link}__id__exact" for link in links), "message__id"]
     for name, unknown in {*zip(names, cycle(UNKNOWN), strict=False), *zip(cycle(names), UNKNOWN, strict=False)}:
         shown = admin.get(root_of(model), {name: unknown})
         assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)
@@ -235,43 +243,35 @@ def test_chosen_ids_that_no_row_can_have_are_refused(admin: Client, model: type[
             assert admin.post(root_of(model), chosen).status_code in {200, 302, 400}, (action, unknown)
 
 
-@pytest.mark.parametrize("field", ["subscriber", "subscription", "event_type"])
-@pytest.mark.parametrize("unknown", UNKNOWN)
+@pytest.mark.parametrize(("unknown", "field"), [*zip(UNKNOWN, cycle(REPLAYED), strict=False)])
 def test_a_replay_of_an_unknown_id_is_an_error_of_the_form(admin: Client, field: str, unknown: str) -> None:
     answer = admin.post(NEW_REPLAY, {"statuses": ["REJECTED"], field: unknown})
     assert (answer.status_code, [*answer.context["form"].errors][:1]) == (200, [field])
     assert admin.get(NEW_REPLAY, {field: unknown}).status_code == 200
 
 
-@pytest.mark.parametrize("unknown", UNKNOWN)
-def test_the_filter_lab_accepts_unknown_ids(admin: Client, unknown: str) -> None:
+@pytest.mark.parametrize(
+    ("unknown", "field"), [*zip(UNKNOWN, cycle(("event_type", "message", "subscription")), strict=False)]
+)
+def test_the_filter_lab_accepts_unknown_ids(admin: Client, unknown: str, field: str) -> None:
     lab = reverse("admin:delivery_message_filter_lab")
-    for field in ("event_type", "message", "subscription"):
-        assert admin.get(lab, {field: unknown}).status_code in {200, 404}
-        assert admin.post(lab, {field: unknown}).status_code == 200
+    assert admin.get(lab, {field: unknown}).status_code in {200, 404}
+    assert admin.post(lab, {field: unknown}).status_code == 200
     assert admin.get(lab, {"message": unknown, "event_type": unknown}).status_code in {200, 404}
 
 
-@pytest.mark.parametrize("unknown", UNKNOWN)
-def test_the_dry_run_accepts_unknown_values(admin: Client, unknown: str) -> None:
+def test_the_dry_run_accepts_unknown_values(admin: Client) -> None:
     page = reverse("admin:delivery_message_dry_run")
-    assert admin.get(page, {"event_type": unknown}).status_code == 200
+    assert {admin.get(page, {"event_type": unknown}).status_code for unknown in UNKNOWN} == {200}
     known = {"event_type": factories.event_type().pk, "body": "{}"}
-    for field in ("event_type", "publisher", "after", "decision", "headers", "destination", "filter_string"):
-        assert admin.post(page, {**known, field: unknown}).status_code == 200
+    fields = ("event_type", "publisher", "after", "decision", "headers", "destination", "filter_string")
+    for field, unknown in zip(fields, cycle(UNKNOWN), strict=False):
+        assert admin.post(page, {**known, field: unknown}).status_code == 200, (field, unknown)
 
 
-@pytest.mark.parametrize("unknown", UNKNOWN)
 @pytest.mark.parametrize(
-    ("model", "field"),
-    [
-        ("subscription", "subscriber"),
-        ("subscription", "event_type"),
-        ("subscription", "retry_policy"),
-        ("apikey", "publisher"),
-        ("apikey", "subscriber"),
-        ("publisher", "event_types"),
-    ],
+    ("model", "field", "unknown"),
+    [(*field, unknown) for field, unknown in zip(LINKS, cycle(UNKNOWN), strict=False)],
 )
 def test_a_form_names_fields_with_unknown_ids(admin: Client, model: str, field: str, unknown: str) -> None:
     address = f"/admin/subscriptions/{model}/add/"

@@ -4,18 +4,24 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from broker_project.celery import app
 from broker_project.core.db import rows
+from broker_project.stack.application import PROJECT
+from broker_project.stack.folders import ROOT
 from broker_project.stack.load.receiver import Behaviour, Receiver, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
@@ -24,14 +30,39 @@ from delivery.models import Delivery, Line
 from subscriptions.models import EventKind
 from tests.support import broker, factories
 from tests.support.broker import line_of, publish_numbered, wait_until_done
-from tests.support.celery_worker import celery_worker
-from tests.support.database import execute
+from tests.support.database import database_url, execute
 from tests.support.factories import subscription
 
 QUEUE = "topic"
 SHORT_TURNS = "import delivery.limits as limits; limits.TURN_SECONDS, limits.SWEEP_SECONDS = 1.0, 600.0"
 """A sweep between a release and the next link would begin another chain."""
 Event = dict[str, Any]
+
+
+@contextlib.contextmanager
+def celery_worker(
+    name: str, queues: Iterable[str], *, before: str = "pass", log: Path = Path(os.devnull)
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Start a worker that consumes these queues, with the default pool; stop it at the end.
+
+    It runs the Python code `before` first, and writes everything that it logs into `log`.
+    """
+    program = f"{before}\nfrom celery.__main__ import main\nmain()"
+    arguments = ("-A", PROJECT, "worker", "--without-mingle", "--without-gossip", "-l", "DEBUG", "-n", name)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments, "-Q", ",".join(queues)],
+            env=os.environ
+            | {"DATABASE_URL": database_url(), "REDIS_URL": settings.REDIS_URL, "BROKER_WORKER_NAME": name},
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_SECONDS)
 
 
 class Events(threading.Thread):
@@ -171,7 +202,7 @@ def claimed() -> dict[str, set[str]]:
 
 def pools() -> Counter[str]:
     """Return the kinds of pool of the workers that answer."""
-    answers: dict[str, Any] = app.control.inspect(timeout=0.5).stats() or {}
+    answers: dict[str, Any] = app.control.inspect(timeout=2.0).stats() or {}
     return Counter(stats["pool"]["implementation"] for stats in answers.values())
 
 

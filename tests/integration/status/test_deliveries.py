@@ -136,15 +136,18 @@ def message() -> Message:
     head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
     LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
     Hold.objects.create(delivery=head, line=line, reason="connection refused", failures=3)
-    for number, one in enumerate(stored):
-        hour = now - number * HOUR
-        QueueGroup.objects.create(
-            message=one, line=line, delivery_ids=[head.pk], size=53, waits_for="RETRY", due_at=now
-        )
-        Callback.objects.create(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
-        Replay.objects.create(subscription=made, state=ReplayState.DONE, finished_at=now)
-        Announcement.objects.create(kind="Broker.Line.Paused", line=line, subscription=made)
-        VolatileCount.objects.create(hour=hour, event_type_id=made.event_type_id or 0, subscription=made, delivered=1)
+    waiting = {"line": line, "delivery_ids": [head.pk], "size": 53, "waits_for": "RETRY", "due_at": now}
+    QueueGroup.objects.bulk_create(QueueGroup(message=one, **waiting) for one in stored)
+    Callback.objects.bulk_create(
+        Callback(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
+        for number, one in enumerate(stored)
+    )
+    Replay.objects.bulk_create(Replay(subscription=made, state=ReplayState.DONE, finished_at=now) for _ in range(MANY))
+    Announcement.objects.bulk_create(
+        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in range(MANY)
+    )
+    counted = {"event_type_id": made.event_type_id or 0, "subscription": made, "delivered": 1}
+    VolatileCount.objects.bulk_create(VolatileCount(hour=now - number * HOUR, **counted) for number in range(MANY))
     repeated = {"message_id": stored[-1].pk, "outcome": "ROUTED", "deliveries_count": 1}
     IdempotencyKey.objects.create(key="order-1", fingerprint=b"x" * 32, expires_at=now, **repeated)
     return stored[-1]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from subscriptions.filters import Document, explain, parse_filter
@@ -15,9 +15,6 @@ from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
-TIMES = 3
-"""So many examples for each one of the profile: these are cheap, and there is much to try."""
-
 
 @pytest.fixture(autouse=True)
 def _texts_by_code_point(db: None) -> None:
@@ -26,7 +23,6 @@ def _texts_by_code_point(db: None) -> None:
 
 
 @pytest.mark.behaviour("3.1", "3.3")
-@settings(max_examples=settings().max_examples * TIMES)
 @given(st.lists(random_data.filters(), min_size=4, max_size=4), random_data.json_values())
 def test_a_filter_has_the_same_result_as_in_postgresql(filters: list[Node], body: str) -> None:
     headers = [("a", "aab"), ("b", "true"), ("a", "100")]
@@ -38,13 +34,11 @@ def test_a_filter_has_the_same_result_as_in_postgresql(filters: list[Node], body
     assert found == [{True: "true", False: "false", None: "null"}[one] for one in meaning]
 
 
-@settings(max_examples=settings().max_examples * TIMES)
 @given(random_data.json_values())
 def test_json_prints_as_in_postgresql(text: str) -> None:
     assert (json_text(parse_json(text)),) == _row("SELECT %s::jsonb::text", text)
 
 
-@settings(max_examples=settings().max_examples * TIMES)
 @given(random_data.json_values(), random_data.json_values())
 def test_json_is_ordered_as_in_postgresql(left: str, right: str) -> None:
     document = Document([], f'{{"l": {left}, "r": {right}}}'.encode(), is_json=True)

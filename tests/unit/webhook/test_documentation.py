@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import requests
 
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from subscriptions.credentials.tokens import secret_of
 from tests.support.documented_programs import running_receiver
 from tests.support.factories import signature
@@ -24,7 +25,7 @@ def status(address: str, keys: Sequence[bytes], *, sent_at: int | None = None, b
     at = int(time.time()) if sent_at is None else sent_at
     signed = " ".join(signature(key, webhook_id="dlv_7", timestamp=at, body=BODY) for key in keys)
     headers = {"webhook-id": "dlv_7", "webhook-timestamp": str(at), "webhook-signature": signed}
-    return requests.post(address, body, headers=headers, timeout=5).status_code
+    return requests.post(address, body, headers=headers, timeout=PATIENCE_SECONDS).status_code
 
 
 @pytest.mark.parametrize("keys", [[KEY], [KEY, OTHER], [OTHER, KEY]])
