@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,12 @@ TASKS = 12_000
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack with stores of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("DATABASE_URL", "REDIS_URL"):
-            patch.delenv(name, raising=False)
-        with running_stack(tmp_path_factory.mktemp("stack"), durable=False) as started:
-            yield started
+    with ExitStack() as until_the_end:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("DATABASE_URL", "REDIS_URL"):
+                patch.delenv(name, raising=False)
+            started = until_the_end.enter_context(running_stack(tmp_path_factory.mktemp("stack"), durable=False))
+        yield started
 
 
 def status_of(url: str) -> int:
