@@ -186,10 +186,16 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
 
 def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
     """Read all requests and do what they ask for; return the answer to each, which may have to be made."""
-    find_keys([pending.environ for pending in group])
+    find_keys([(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group])
     read = [(pending, request := WSGIRequest(pending.environ), _read(request)) for pending in group]
     resolve_all([answer for _, _, answer in read if isinstance(answer, DeferredAnswer)])
     return read
+
+
+def _event_type_in(path: str) -> str:
+    """Return the event type in the address of one event; empty in any other."""
+    parent, _, name = path.rpartition("/")
+    return name if parent == EVENTS else ""
 
 
 def _read(request: WSGIRequest) -> Answer:

@@ -27,6 +27,7 @@ from delivery.publish.errors import InvalidMetadata, RefusedItems
 from delivery.publish.publish import Publication, publish_terms, publish_together
 from delivery.publish.store import Accepted, NewMessage
 from delivery.publish.together import together
+from subscriptions.api.authentication import EVENT_TYPES
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
 
@@ -215,7 +216,8 @@ def _answer_to_batch(published: Published) -> Response:
 
 def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     """Return the answer to one event."""
-    submission = Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND)
+    event_types = request.META.get(EVENT_TYPES, {})
+    submission = Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND, event_types=event_types)
     asked = Publish(submission, max_open_of(request), is_volatile=is_volatile(request))
     return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
 

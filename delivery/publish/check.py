@@ -1,7 +1,7 @@
 """Check what publishers send against its event type (contract 1.1, 1.2, 2)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -22,7 +22,8 @@ from delivery.publish.store import NewMessage
 from delivery.webhook.content import kept
 from subscriptions.filters import Work
 from subscriptions.models import EventKind
-from subscriptions.names import is_name, is_own
+from subscriptions.names import is_own
+from subscriptions.publishable import Named, Publishable, publishable
 from subscriptions.schemas import BrokenSchema, Schema, Violation, compiled
 from subscriptions.schemas.violations import KEPT
 
@@ -31,38 +32,6 @@ STORED: Final = frozenset({EventKind.TOPIC, EventKind.QUEUE})
 ANY_KIND: Final = frozenset(EventKind)
 
 SCHEMA: Final = "SELECT schema FROM subscriptions_eventtype WHERE id = %s"
-
-PUBLISHABLE: Final = """
-SELECT k.number, e.id, e.kind, e.content_type, CASE WHEN e.schema IS NOT NULL THEN e.version END,
-       NOT EXISTS (SELECT FROM subscriptions_publisher_event_types p WHERE p.publisher_id = k.publisher_id)
-       OR EXISTS (SELECT FROM subscriptions_publisher_event_types p
-                   WHERE p.publisher_id = k.publisher_id AND p.eventtype_id = e.id)
-  FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS k (publisher_id, name, number)
-  JOIN subscriptions_eventtype e ON e.name = k.name
-"""
-
-Named = tuple[int | None, str]
-"""A publisher, or None (management, which may publish all), and the name of an event type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Publishable:
-    """What a publish is checked against: an event type, for one publisher."""
-
-    id: int
-    kind: str
-    content_type: str
-    schema_version: int | None
-    """None: it has no schema."""
-    is_allowed: bool
-    """Whether this publisher may publish it."""
-
-
-def publishable(asked: Collection[Named]) -> dict[Named, Publishable]:
-    """Return the event types that exist, for the publishers that ask for them."""
-    storable = [one for one in asked if is_name(one[1])]
-    publishers, names = [publisher_id for publisher_id, _ in storable], [name for _, name in storable]
-    return {storable[number - 1]: Publishable(*columns) for number, *columns in rows(PUBLISHABLE, [publishers, names])}
 
 
 def allowed(asked: Named, event_types: Mapping[Named, Publishable], kinds: Collection[str]) -> Publishable:
@@ -95,17 +64,20 @@ class Submission:
     publisher_id: int | None
     kinds: Collection[str] = STORED
     """The kinds of event type that it may be of."""
+    event_types: Mapping[Named, Publishable] = field(default_factory=dict)
+    """Those that have been read together with its key."""
 
 
 def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list[list[NewMessage] | RefusedItems]:
     """Return the messages of each submission, in the order of its drafts, or which are refused; nothing is stored."""
-    asked = {
-        (one.publisher_id, draft.event_type): None
+    found = {
+        (named := (one.publisher_id, draft.event_type)): one.event_types.get(named)
         for one in submissions
         for draft in one.drafts
         if isinstance(draft, Draft)
     }
-    event_types = publishable(asked)
+    event_types = {named: event_type for named, event_type in found.items() if event_type}
+    event_types |= publishable(found.keys() - event_types.keys())
     return [_messages(one, event_types, max_bytes) for one in submissions]
 
 

@@ -8,7 +8,7 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.callbacks.reply import send_again
 from delivery.models import Delivery, Message, MessageOutcome, Replay, ReplayKind
-from delivery.publish.check import STORED, Submission, allowed, check, publishable
+from delivery.publish.check import STORED, Submission, allowed, check
 from delivery.publish.cloud_events import with_id_suffix
 from delivery.publish.draft import Draft
 from delivery.publish.errors import RefusedItems
@@ -19,6 +19,7 @@ from delivery.replay.eligibility import Sent, resubmit_refusal
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventKind, EventType, Subscription
+from subscriptions.publishable import publishable
 
 LOCK: Final = f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})"
 

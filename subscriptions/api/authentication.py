@@ -21,7 +21,7 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.keys import key_for, keys_for
+from subscriptions.credentials.keys import Asked, key_for, keys_for
 from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
 from subscriptions.models import ApiKey
@@ -30,6 +30,8 @@ KEYS: Final = "keys"
 """What a client without a usable key may be guessing."""
 FOUND: Final = "broker.found_keys"
 """Where a request notes keys that have been looked up for it and others, by token."""
+EVENT_TYPES: Final = "broker.event_types"
+"""Where it notes the event types to be published with these keys."""
 RATE: Final = "broker.rate"
 """Where a request notes the state of its key's rate limit."""
 POLICY: Final = '"default"'
@@ -95,19 +97,25 @@ class ApiKeyAuthentication(BaseAuthentication):
         return SCHEME
 
 
-def find_keys(variables: Sequence[dict[str, Any]]) -> None:
-    """Look up together the keys of several requests, given by their WSGI variables, that are about to be authenticated.
+def find_keys(requests: Sequence[tuple[dict[str, Any], str]]) -> None:
+    """Look up together the keys of several requests that are about to be authenticated, and what they publish.
 
-    Only keys that were valid recently: what others may look up is limited.
+    They are given by their WSGI variables and the names of their event types, empty for none. Only keys that were valid
+    recently: what others may look up is limited.
     """
-    headers = {one["HTTP_AUTHORIZATION"] for one in variables if "HTTP_AUTHORIZATION" in one}
-    tokens = [token for header in headers if (token := bearer_in(header)) and hash(token) in recent_tokens]
+    asked = {
+        Asked(token, event_type): None
+        for variables, event_type in requests
+        if (token := bearer_in(variables.get("HTTP_AUTHORIZATION", ""))) and hash(token) in recent_tokens
+    }
+    keys: Mapping[str, ApiKey] | Error
     try:
-        found: Mapping[str, ApiKey] | Error = keys_for(tokens, now=timezone.now())
+        keys, event_types = keys_for(asked, now=timezone.now())
     except Error as failure:
-        found = failure if is_away(failure) else {}  # so that they do not wait for the database one after the other
-    for one in variables:
-        one[FOUND] = found
+        # so that they do not wait for the database one after the other
+        keys, event_types = failure if is_away(failure) else {}, {}
+    for variables, _ in requests:
+        variables[FOUND], variables[EVENT_TYPES] = keys, event_types
 
 
 def check_failures(request: Request, *, at: str) -> None:

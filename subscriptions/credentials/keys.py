@@ -2,8 +2,9 @@
 
 import datetime as dt
 import secrets
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
 
 import structlog
 from django.core.exceptions import ValidationError
@@ -15,6 +16,8 @@ from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_
 from subscriptions.credentials.tokens import BEGINNING, SHOWN_CHARACTERS, TOKEN_BYTES, could_be_token, digest_of
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import ApiKey, Publisher, Subscriber
+from subscriptions.names import is_name
+from subscriptions.publishable import COLUMNS, Named, Publishable
 
 Owner = Publisher | Subscriber | None
 """Of a key; None is management."""
@@ -38,17 +41,23 @@ PUBLISHER: Final = ("id", "max_open_messages")
 
 The prefix is logged when the connection may already have been returned.
 """
-USABLE: Final = """
-SELECT k.digest, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
+EVENT_TYPE_COLUMNS: Final = len(fields(Publishable))
+USABLE: Final = f"""
+SELECT a.number, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
        s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
-       (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
-  FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
- WHERE k.digest = ANY(%(digests)s::bytea[]) AND k.revoked_at IS NULL
+       (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id),
+       {COLUMNS}
+  FROM unnest(%(digests)s::bytea[], %(event_types)s::text[]) WITH ORDINALITY AS a (digest, event_type, number)
+  JOIN subscriptions_apikey k ON k.digest = a.digest
+  LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
+  LEFT JOIN subscriptions_eventtype e ON e.name = a.event_type
+ WHERE k.revoked_at IS NULL
    AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
 """
-"""Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself.
+"""Keys, each with an event type to be published with it, if there is one.
 
-The scopes are read as text: for psycopg, making a list of an array takes longer than all the rest.
+Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself. The
+scopes are read as text: for psycopg, making a list of an array takes longer than all the rest.
 """
 STILL_USABLE: Final = """
 SELECT FROM subscriptions_apikey
@@ -57,14 +66,22 @@ SELECT FROM subscriptions_apikey
 """
 
 
+class Asked(NamedTuple):
+    """A token, and the event type that is to be published with it; empty: none, or not known yet."""
+
+    token: str
+    event_type: str = ""
+
+
 class KeyEnded(Exception):
     """The key is no longer valid, so it has no successor."""
 
 
 def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     """Return the usable key with this token, None if there is none; log a refusal, note the use once a minute."""
-    if key := keys_for([token], now=now).get(token):
-        return key
+    keys, _ = keys_for([Asked(token)], now=now)
+    if token in keys:
+        return keys[token]
     refused = ApiKey.objects.filter(digest=digest_of(token)).first() if could_be_token(token) else None
     if refused is None:
         log.warning("api_key.unknown")
@@ -74,12 +91,23 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     return None
 
 
-def keys_for(tokens: Iterable[str], *, now: dt.datetime) -> dict[str, ApiKey]:
-    """Return the usable keys with these tokens, by token; note their use once a minute."""
-    by_digest = {digest_of(token): token for token in tokens if could_be_token(token)}
-    digests = array(f'"\\\\x{digest.hex()}"' for digest in by_digest)
-    found = rows(USABLE, {"digests": digests, "now": now}) if by_digest else []
-    return {by_digest[bytes(digest)]: _used(columns, now) for digest, *columns in found}
+def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> tuple[dict[str, ApiKey], dict[Named, Publishable]]:
+    """Return the usable keys, by token, and the event types to be published with them; note their use once a minute."""
+    places = [one for one in asked if could_be_token(one.token)]
+    arguments = {
+        "digests": array(f'"\\\\x{digest_of(one.token).hex()}"' for one in places),
+        "event_types": array(f'"{one.event_type}"' if is_name(one.event_type) else None for one in places),
+        "now": now,
+    }
+    keys: dict[str, ApiKey] = {}
+    event_types: dict[Named, Publishable] = {}
+    for number, *columns in rows(USABLE, arguments) if places else []:
+        token, name = places[number - 1]
+        of_key, of_event_type = columns[:-EVENT_TYPE_COLUMNS], columns[-EVENT_TYPE_COLUMNS:]
+        key = keys[token] = keys.get(token) or _used(of_key, now)
+        if of_event_type[0] is not None:
+            event_types[key.publisher_id, name] = Publishable(*of_event_type)
+    return keys, event_types
 
 
 def _used(row: Sequence[Any], now: dt.datetime) -> ApiKey:

@@ -200,7 +200,7 @@ def test_a_call_that_waits_for_messages_holds_up_no_other(mailbox: Mailbox) -> N
 
 TOKEN = "brk_" + "a" * 43
 GROUPS = {
-    "/api/v1/events/Order.placed": "/api/v1/events/",
+    "/api/v1/events/Order.placed": "/api/v1/events",
     "/api/v1/events": None,
     "/api/v1/mailboxes/shop/next": "/api/v1/mailboxes/shop",
     "/api/v1/mailboxes/shop/ack": "/api/v1/mailboxes/shop",

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -17,9 +17,11 @@ from broker_project.stack.load.wait import wait_until
 from broker_project.wsgi import application
 from delivery.api.grouped_view import DeferredAnswer, resolve_all
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish import check
 from delivery.publish import publish as publishing
 from subscriptions.credentials.keys import revoke
 from subscriptions.models import ApiKey, EventKind, Publisher
+from subscriptions.publishable import Named, Publishable
 from tests.support import factories
 from tests.support.api import EVENT
 from tests.support.database import another_connection, do_and_disconnect, empty_database, execute, lock_waiters
@@ -145,6 +147,19 @@ def calls(event_type: Any) -> list[Call]:
     factories.subscription(event_type=event_type)
     token = token_of(factories.publisher())
     return [Call(token, ADDRESS, b'{"n": %d}' % number) for number in range(10)]
+
+
+def test_the_event_types_of_a_group_are_read_with_its_keys(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Named] = []
+
+    def publishable(missing: Collection[Named]) -> dict[Named, Publishable]:
+        asked.extend(missing)
+        return {}
+
+    monkeypatch.setattr(check, "publishable", publishable)
+    answer_group(calls)
+    assert {call.status for call in calls} == {202}
+    assert asked == []
 
 
 def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
