@@ -17,6 +17,8 @@ IN_FLIGHT: Final = 256
 """So few that a backlog does not grow during the measurement: its publishes would count and its deliveries not."""
 AT_ONCE: Final = Pace(window=IN_FLIGHT, connections=CONNECTIONS[0], rests=(text_of(300),))
 """Each request follows the answer to the one before."""
+BATCH: Final = 100
+BATCHES_IN_FLIGHT: Final = 40
 KEY: Final = b"\r\nIdempotency-Key: event-%(number)d"
 CALLERS: Final = 8
 RECORDED: Final = """
@@ -63,8 +65,9 @@ def run_fanout(bench: Bench, *, subscribers: int = 50) -> Outcome:
 
 
 def run_sparse(bench: Bench, *, subscribers: int = 3_000) -> Outcome:
-    """Publish single events as fast as they go over 16 connections, each to another one of 3,000 subscribers."""
-    return _throughput(bench, subscribers, {"": AT_ONCE})
+    """Publish single events as fast as they go, each to another one of 3,000 subscribers; then batches of 100."""
+    batches = replace(AT_ONCE, per_call=BATCH, window=BATCHES_IN_FLIGHT * BATCH)
+    return _throughput(bench, subscribers, {"": AT_ONCE, "_batches": batches})
 
 
 def run_sync(bench: Bench, *, per_second: float = 100) -> Outcome:
