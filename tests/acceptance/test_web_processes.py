@@ -7,11 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
+import psycopg
 import pytest
 import requests
 
@@ -265,6 +266,57 @@ def test_a_stopping_server_of_two_processes_finishes_its_requests(broker: Broker
         waiting = publisher.submit(broker.publish, event_type, slow_body(), web=pair.address)
         assert waiting.result(TIMEOUT_SECONDS).status_code == 202
     assert pair.process.wait(TIMEOUT_SECONDS) == 0
+
+
+UNANSWERED = 8
+COMMITS_WAIT = """
+CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(11);
+  RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER wait_for_the_test AFTER INSERT ON delivery_message DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION wait_for_the_test();
+"""
+COMMITTING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query = 'COMMIT'"
+STORED = """
+SELECT m.id FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+ WHERE e.name = %(event_type)s AND deliveries_count = 1 ORDER BY m.id
+"""
+
+
+@contextmanager
+def commits_wait(broker: Broker) -> Iterator[None]:
+    """Let publishes wait in their commits."""
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"], autocommit=True) as elsewhere:
+        elsewhere.execute(COMMITS_WAIT.encode())
+        elsewhere.execute("SELECT pg_advisory_lock(11)")
+        try:
+            yield
+        finally:
+            elsewhere.execute("SELECT pg_advisory_unlock(11)")
+            elsewhere.execute("DROP FUNCTION wait_for_the_test CASCADE")
+
+
+@pytest.mark.behaviour("2.6", "11.3")
+def test_groups_that_were_stored_and_not_answered_are_answered_when_they_are_repeated(broker: Broker) -> None:
+    event_type = broker.event_type("Killed.Unanswered")
+    broker.subscribe(ENDPOINT, event_type)
+
+    def publish(number: int, web: str = "") -> requests.Response:
+        return broker.publish(event_type, headers={"Idempotency-Key": f"{event_type}-{number}"}, web=web)
+
+    with another_web_process(broker) as server, ThreadPoolExecutor(UNANSWERED) as publishers:
+        publish(0, server.address).raise_for_status()  # with a key that was used recently, requests are grouped
+        with commits_wait(broker):
+            waiting = [publishers.submit(publish, number, server.address) for number in range(1, UNANSWERED)]
+            wait_until(lambda: broker.ask(COMMITTING) == [(2,)])  # the request that came first, and all others
+            os.killpg(server.process.pid, signal.SIGKILL)
+        assert {type(one.exception(TIMEOUT_SECONDS)) for one in waiting} == {requests.ConnectionError}
+    wait_until(lambda: len(broker.ask(STORED, event_type=event_type)) == UNANSWERED)
+    repeated = [publish(number) for number in range(UNANSWERED)]
+    assert [one.headers.get("Idempotency-Replayed") for one in repeated] == ["true"] * UNANSWERED
+    assert sorted((one.json()["id"],) for one in repeated) == broker.ask(STORED, event_type=event_type)
 
 
 def test_a_server_ends_whose_processes_die_again_and_again(pair: WebProcess) -> None:
