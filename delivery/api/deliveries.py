@@ -1,6 +1,6 @@
 """Deliveries, their attempts, and dead letters: a subscriber's own, or all (contract 5.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from broker_project.core.api.views import Records, operation
+from delivery.api.searches import SEARCHED, SearchQuery, searched_deliveries
 from delivery.models import OPEN_SHELF, Attempt, Delivery
 from delivery.status import delivery_search
 from delivery.status.line_status import MAX_COUNTED
@@ -106,7 +107,7 @@ class WholeDeliverySerializer(HistoryMixin, DeliverySerializer):
         fields = (*DeliverySerializer.Meta.fields, "history")
 
 
-class DeliveryQuery(PageQuery):
+class DeliveryQuery(SearchQuery):
     """The filters of the list of deliveries."""
 
     status = fields.OneOfField(DeliveryStatus.choices)
@@ -145,28 +146,33 @@ class Deliveries(Records[Delivery]):
 
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
         """Return the rows with the filters' values."""
-        columns = {**query}
+        columns = {name: value for name, value in query.items() if name not in {*SEARCHED, "event_type"}}
         status, group = columns.pop("status", None), columns.pop("group", None)
         rows = super().filtered(rows if status is None else delivery_search.in_status(rows, status), columns)
         return rows if group is None else delivery_search.in_group(rows, group)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for; pages of some subscriptions are found one subscription at a time."""
-        rows, status = self.filtered(self.get_queryset(), query), query.get("status")
-        if query.keys() & {"message_id", "group"}:
+        rows, find = self.filtered(self.get_queryset(), query), self._find(query)
+        if query.keys() & {*SEARCHED, "event_type"}:
+            return searched_deliveries(rows, self.order, query, find)
+        if find is None:
             return page_of(rows, self.order, query)
+        return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
+
+    def _find(self, query: dict[str, Any]) -> Callable[..., list[int]] | None:
+        """Return what finds the ids of a page; None: the database does, by an index."""
+        status = query.get("status")
+        if query.keys() & {"message_id", "group"}:
+            return None
         ids = _subscription_ids(
             key_of(self.request),
             subscriber__name=query.get("subscription__subscriber__name"),
             pk=query.get("subscription_id"),
         )
         if ids is not None:
-            find = partial(delivery_search.deliveries_of, ids, status)
-        elif status == DeliveryStatus.IN_FLIGHT:
-            find = partial(delivery_search.in_flight, None)
-        else:
-            return page_of(rows, self.order, query)
-        return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
+            return partial(delivery_search.deliveries_of, ids, status)
+        return partial(delivery_search.in_flight, None) if status == DeliveryStatus.IN_FLIGHT else None
 
 
 class DeadLetterQuery(PageQuery):

@@ -9,27 +9,33 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from broker_project.core.api.fields import Base64Field, DecodedField, NullableText, OneOfField, TextField
-from broker_project.core.api.pagination import Order, PageQuery
+from broker_project.core.api.pagination import Order, Page
 from broker_project.core.api.views import Records
 from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer
+from delivery.api.searches import SEARCHED, SearchQuery, searched_messages
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
 from delivery.status.queue_status import groups_of
+from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayPublish, key_of, records_of
-from subscriptions.models import EventType, KeyKind, Scope
+from subscriptions.models import EventType, KeyKind, Publisher, Scope
 
 CALLBACKS_SHOWN: Final = 100
 DELIVERIES_SHOWN: Final = 1_000
 
 
-class MessageQuery(PageQuery):
+class MessageQuery(SearchQuery):
     """The filters of the list of messages."""
 
-    event_type = TextField(help_text="An event type's name.")
     outcome = OneOfField(MessageOutcome.choices)
+    subscriber = TextField(help_text="Only those with a delivery to this subscriber.")
+    status = OneOfField(
+        DeliveryStatus.choices,
+        help_text="Only those with a delivery, to the subscriber if one is given, in this status.",
+    )
 
 
 class MessageSerializer(serializers.ModelSerializer[Message]):
@@ -124,6 +130,21 @@ class Messages(Records[Message]):
     filters = MessageQuery
     order = Order("messages", descending=True)
     visible_to = staticmethod(messages_for)
+
+    def page(self, query: dict[str, Any]) -> Page[Message]:
+        """Return the page that the query asks for; what no index finds is searched for."""
+        if not query.keys() & {*SEARCHED, "subscriber", "status"}:
+            return super().page(query)
+        rows = self.get_queryset().filter(answers=None).defer("body", "headers")
+        names = EventType.objects.filter(name=query.get("event_type"))
+        along = rows
+        if key_of(self.request).publisher_id is None:  # one index; all other conditions are for the slices
+            if "event_type" in query:
+                along = rows.filter(event_type__in=[*names.values_list("pk", flat=True)])
+            elif "publisher" in query:
+                publishers = Publisher.objects.filter(name=query["publisher"])
+                along = rows.filter(publisher__in=[*publishers.values_list("pk", flat=True)])
+        return searched_messages(along, rows, self.order, query)
 
     def filtered(self, rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
         """Return the rows with the filters' values, without bodies; replies are found by their callbacks."""

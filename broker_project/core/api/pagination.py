@@ -1,7 +1,9 @@
 """Lists a page at a time: a signed cursor instead of page numbers, and nothing is counted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from django.core.signing import BadSignature, Signer
@@ -11,11 +13,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from broker_project.core.api.fields import QueryNumberField, StrictSerializer, TextField
+from broker_project.core.api.fields import MAX_ID, QueryNumberField, StrictSerializer, TextField
 from broker_project.core.api.problems import InvalidQuery
 
 Row = TypeVar("Row", bound=Model)
 
+SEARCH_SECONDS: Final = 3.0
+"""After this time a search ends, and its cursor goes on."""
+SEARCHED_UNTIL: Final = {
+    "type": "string",
+    "format": "date-time",
+    "description": "If present, the search ended before the page was full: it has come to this time; `next` goes on.",
+}
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 200
 MAX_CURSOR_LENGTH: Final = 1024
@@ -72,6 +81,8 @@ class Page(Generic[Row]):
     rows: Sequence[Row]
     previous: str | None
     next: str | None
+    searched_until: datetime | None = None
+    """The time of the last row that was looked at, if a search ended before its page was full; the cursor goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +123,57 @@ def page_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Which rows a list is searched for, where no index finds them."""
+
+    candidates: Callable[[Stretch], Sequence[int]]
+    """Reads ids along an index."""
+    kept: Callable[[Sequence[int]], Collection[int]]
+    """Returns which of these ids are wanted."""
+    time_column: str
+    slice_size: int
+    """How many ids are looked at together."""
+    low: int = 0
+    high: int = MAX_ID
+    """The ids from `low` on and below `high` are searched."""
+
+
+def searched_page(rows: QuerySet[Row], order: Order, query: dict[str, Any], search: Search) -> Page[Row]:
+    """Return the page of those `rows` that a search keeps: it ends when the page is full, or after `SEARCH_SECONDS`."""
+    limit, cursor, until = query["limit"], query.get("cursor"), monotonic() + SEARCH_SECONDS
+    back, key = decoded_cursor(cursor, order) if cursor else (False, None)
+    downwards = order.descending != back
+    at = key if key is not None else (search.high if downwards else search.low - 1)
+    found: list[int] = []
+    is_over = False
+    while not is_over and len(found) <= limit and monotonic() < until:
+        ids = [*search.candidates(Stretch(at, downwards, search.slice_size))]
+        within = [one for one in ids if search.low <= one < search.high]
+        kept = search.kept(within)
+        found += [one for one in within if one in kept]
+        is_over = len(within) < search.slice_size
+        at = ids[-1] if ids else at
+    is_full = len(found) > limit
+    page = sorted(found[:limit], reverse=order.descending)
+    by_id = rows.in_bulk(page)
+    goes_on = (
+        encoded_cursor(order, at if not is_full else found[limit - 1], back=back) if is_full or not is_over else None
+    )
+    returns = encoded_cursor(order, page[-1 if back else 0], back=not back) if page and cursor else None
+    searched_until = None
+    if not is_full and not is_over:
+        searched_until = rows.model._default_manager.values_list(search.time_column, flat=True).filter(pk=at).first()  # noqa: SLF001 - documented by Django
+    previous, following = (goes_on, returns) if back else (returns, goes_on)
+    return Page([by_id[one] for one in page if one in by_id], previous, following, searched_until)
+
+
 def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Response:
     """Return the page with the addresses of its neighbours, in the body and as `Link` (RFC 8288)."""
     urls = {"next": url_of(request, page.next), "previous": url_of(request, page.previous)}
     link = ", ".join(f'<{url}>; rel="{name[:4]}"' for name, url in urls.items() if url)
-    return Response({"items": items, **urls}, headers={"Link": link} if link else {})
+    searched = {"searched_until": page.searched_until} if page.searched_until else {}
+    return Response({"items": items, **urls, **searched}, headers={"Link": link} if link else {})
 
 
 def url_of(request: Request, cursor: str | None) -> str | None:
@@ -133,7 +190,7 @@ class Pages(BasePagination):
         return {
             "type": "object",
             "required": ["items", "next", "previous"],
-            "properties": {"items": schema, "next": url, "previous": url},
+            "properties": {"items": schema, "next": url, "previous": url, "searched_until": SEARCHED_UNTIL},
         }
 
 

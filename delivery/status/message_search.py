@@ -1,0 +1,120 @@
+"""Search messages by what no index knows: headers, the body, who got them (contract 2.16).
+
+Candidates are read along an index, a slice of ids at a time; `MessageSearch` says which of a slice are wanted. A range
+of time is a range of ids, since ids are given out in the order of time: its ends are found by bisection.
+"""
+
+import datetime as dt
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import Q, QuerySet
+
+from delivery.maintenance.partitions import first_id
+from delivery.models import Delivery, Message
+from delivery.status.delivery_search import LARGEST_ID, in_status
+from delivery.status.explain_message import filter_input_of
+from subscriptions.filters import Filter, FilterFailed
+
+SLICE: Final = 1_000
+"""Rows that are looked at together."""
+SLICE_WITH_BODIES: Final = 100
+AT_ONCE: Final = 20
+"""Bodies in memory at a time."""
+LATE: Final = dt.timedelta(minutes=1)
+"""Ids are given out in the order of time, except within transactions that run side by side, which take less."""
+OF_FILTER_STRING: Final = frozenset({"filter_string", "filter-string"})
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderValue:
+    """A header that a message has, with a value, or any."""
+
+    name: str
+    value: str | None = None
+
+    @classmethod
+    def parsed(cls, text: str) -> "HeaderValue":
+        """Return what `Name` or `Name: value` asks for."""
+        name, colon, value = text.partition(":")
+        return cls(name.strip().lower(), value.strip() if colon else None)
+
+    def is_of(self, headers: Sequence[Sequence[str]], filter_string: str | None) -> bool:
+        """Return whether a message with these headers has it."""
+        if self.name in OF_FILTER_STRING:
+            return filter_string is not None and self.value in {None, filter_string}
+        return any(name.lower() == self.name and self.value in {None, value} for name, value in headers)
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageSearch:
+    """What messages are searched for; None: anything."""
+
+    columns: Q
+    """Conditions on their columns."""
+    header: HeaderValue | None = None
+    filter: Filter | None = None
+    subscriber: str | None = None
+    status: str | None = None
+    """Of one of its deliveries; to the subscriber, if one is given."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any message will do."""
+        return not (self.columns or self.header or self.filter or self.subscriber or self.status)
+
+    @property
+    def slice_size(self) -> int:
+        """How many are looked at together."""
+        return SLICE if self.filter is None else SLICE_WITH_BODIES
+
+    def kept(self, ids: Sequence[int]) -> Collection[int]:
+        """Return which of these messages are wanted."""
+        rows = Message.objects.filter(self.columns, pk__in=ids)
+        wanted = [*rows.values_list("pk", flat=True)]
+        if self.header:
+            headers = rows.values_list("pk", "headers", "filter_string")
+            wanted = [one for one, pairs, filter_string in headers if self.header.is_of(pairs, filter_string)]
+        if wanted and (self.subscriber or self.status):
+            wanted = [*self._with_delivery(wanted)]
+        return {*wanted} if self.filter is None else {*self._passing(self.filter, wanted)}
+
+    def _with_delivery(self, ids: Sequence[int]) -> Iterator[int]:
+        rows = Delivery.objects.filter(message__in=ids)
+        if self.subscriber:
+            rows = rows.filter(subscription__subscriber__name=self.subscriber)
+        found = in_status(rows, self.status) if self.status else rows
+        yield from {*found.values_list("message_id", flat=True)} - {None}
+
+    def _passing(self, wanted: Filter, ids: Sequence[int]) -> Iterator[int]:
+        for first in range(0, len(ids), AT_ONCE):
+            for message in Message.objects.filter(pk__in=ids[first : first + AT_ONCE]):
+                try:
+                    if wanted.matches(filter_input_of(message).document):
+                        yield message.pk
+                except FilterFailed:
+                    continue
+
+
+def ids_between(
+    rows: "QuerySet[Message] | QuerySet[Delivery]", column: str, begin: dt.datetime | None, end: dt.datetime | None
+) -> tuple[int, int]:
+    """Return the first id of a range of time and the one behind it; it may include some that are a little off."""
+    low = 0 if begin is None else _first_since(rows, column, begin - LATE)
+    high = LARGEST_ID if end is None else _first_since(rows, column, end + LATE)
+    return low, high
+
+
+def _first_since(rows: "QuerySet[Message] | QuerySet[Delivery]", column: str, moment: dt.datetime) -> int:
+    """Return the lowest id from a moment on, found by bisection; its day's ids may have begun a little late."""
+    day = moment.astimezone(dt.UTC).date()
+    near = rows.filter(pk__gte=first_id(day - dt.timedelta(days=1)), pk__lt=first_id(day + dt.timedelta(days=1)))
+    low = first_id(day - dt.timedelta(days=1))
+    newest: int = near.order_by("-pk").values_list("pk", flat=True).first() or low - 1
+    high = newest + 1
+    while low < high:
+        middle = (low + high) // 2
+        found, time = near.filter(pk__gte=middle).order_by("pk").values_list("pk", column)[0]
+        low, high = (found + 1, high) if time < moment else (low, middle)
+    return low
