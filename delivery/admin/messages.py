@@ -24,6 +24,7 @@ from delivery.admin.read_only import (
     payload_of,
     subscription_link,
 )
+from delivery.admin.search import search_page
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal
@@ -102,10 +103,11 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
 
     def get_urls(self) -> list[URLPattern]:
-        """Return the addresses of the filter lab and the dry run too."""
+        """Return the addresses of the search, the filter lab and the dry run too."""
         view = self.admin_site.admin_view
         return [
             path("filter-lab/", view(partial(filter_lab_page, self)), name="delivery_message_filter_lab"),
+            path("search/", view(partial(search_page, self)), name="delivery_message_search"),
             path("dry-run/", view(partial(dry_run_page, self)), name="delivery_message_dry_run"),
             *super().get_urls(),
         ]
