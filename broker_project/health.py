@@ -8,6 +8,8 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from broker_project.core.database_clock import DATABASE_CLOCK
+
 OK = "ok"
 
 
@@ -21,16 +23,23 @@ def livez(_: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
-    """Answer 200 if the database answers and is migrated, else 503. Redis is reported, but not required."""
+    """Answer 200 if the database answers and is migrated, else 503. Redis and the clock are only reported."""
     try:
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
         needed = {"database": OK, "migrations": f"{len(missing)} not applied" if missing else OK}
+        DATABASE_CLOCK.refresh()
     except (DatabaseError, InterfaceError):
         needed = {"database": "does not answer", "migrations": "unknown"}
     ready = set(needed.values()) == {OK}
-    document = {"status": OK if ready else "unavailable", **needed, "redis": _redis()}
+    document = {"status": OK if ready else "unavailable", **needed, "redis": _redis(), "clock": _clock()}
     return JsonResponse(document, status=200 if ready else 503)
+
+
+def _clock() -> str:
+    """Return how far this machine's clock is from the database's, by which requests are signed."""
+    ahead = DATABASE_CLOCK.own_clock_ahead
+    return f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else OK
 
 
 def _redis() -> str:

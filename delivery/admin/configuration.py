@@ -200,7 +200,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, now=timezone.now())
+        answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY)
         text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
         if answer.status_code is not None:
             excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]

@@ -6,7 +6,6 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -112,7 +111,7 @@ def send_test_event(request: Request, id: int) -> Response:
     subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
     subscription = get_object_or_404(subscriptions, pk=id)
     refuse_body(request)
-    answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, now=timezone.now())
+    answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY)
     return Response(TestAnswer(answer).data)
 
 

@@ -1,6 +1,5 @@
 """Publishes without a delivery in a line: SYNC calls (contract 7) and volatile messages (contract 2.9)."""
 
-import time
 from typing import Final
 from uuid import uuid4
 
@@ -12,6 +11,7 @@ from rest_framework import status
 from rest_framework.request import Request
 
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.encryption import keyring
 from delivery.publish.draft import VOLATILE, durability_of
 from delivery.publish.errors import InvalidMetadata
@@ -159,4 +159,5 @@ def accept_volatile(request: Request, message: NewMessage) -> Accepted:
         NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
     """
     check_volatile(request, message)
-    return publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
+    DATABASE_CLOCK.refresh()
+    return publish_volatile(message, key=uuid4(), now=DATABASE_CLOCK.time(), keys=keyring(PURPOSE))

@@ -2,7 +2,6 @@
 
 import secrets
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
@@ -30,7 +29,8 @@ SAMPLE: Final = '{"test": true}'
 """The body if the event type has no sample."""
 
 SUBSCRIPTION: Final = f"""
-SELECT COALESCE(t.sample, ''), COALESCE(t.content_type, ''), s.script, {CONFIGURED}
+SELECT extract(epoch FROM clock_timestamp())::float8, COALESCE(t.sample, ''), COALESCE(t.content_type, ''), s.script,
+       {CONFIGURED}
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_eventtype t ON t.id = s.event_type_id
  WHERE s.id = %s
@@ -62,7 +62,7 @@ class EndpointAnswer:
         return self.status_code in SUCCESSES
 
 
-def try_endpoint(subscription: Subscription, *, egress: EgressPolicy, now: datetime) -> EndpointAnswer:
+def try_endpoint(subscription: Subscription, *, egress: EgressPolicy) -> EndpointAnswer:
     """Send the sample of a subscription's event type as its deliveries are sent, and return the result.
 
     Its status and rate limit are ignored, and the answer has no effect.
@@ -77,7 +77,7 @@ def try_endpoint(subscription: Subscription, *, egress: EgressPolicy, now: datet
     if is_scripted(subscription.endpoint):
         raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
     name = f"{ID_PREFIX}{secrets.token_hex(ID_BYTES)}"
-    destination, content = _loaded(subscription, name, now)
+    destination, content, now = _loaded(subscription, name)
     max_bytes = MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES
     caller = get_caller(
         egress=egress,
@@ -91,19 +91,20 @@ def try_endpoint(subscription: Subscription, *, egress: EgressPolicy, now: datet
         except TransformRefused as refused:
             return EndpointAnswer(reason=f"the script brought nothing to send: {refused}")
         identity = RequestIdentity(name, is_test=True)
-        request = webhook_request(content, destination, identity, timestamp=int(now.timestamp()))
+        request = webhook_request(content, destination, identity, timestamp=int(now))
         return _result(caller.ask(request), destination)
 
 
-def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Destination, Content]:
+def _loaded(subscription: Subscription, name: str) -> tuple[Destination, Content, float]:
+    """Return where the event goes, what it is, and the database's time, in seconds since 1970."""
     found = rows(SUBSCRIPTION, [subscription.pk])
     if not found:
         raise Subscription.DoesNotExist("It has just been deleted.")
-    sample, content_type, script, *configured = found[0]
+    now, sample, content_type, script, *configured = found[0]
     body, content_type = (sample, content_type) if sample else (SAMPLE, "application/json")
-    now_ms = int(now.timestamp() * 1000)
-    content = tried_content([("Content-Type", content_type)], content_type, body.encode(), now_ms=now_ms)
-    return destination_now(configured, script), replace(content, event_type=subscription.events, known_as=name)
+    headers = [("Content-Type", content_type)]
+    content = tried_content(headers, content_type, body.encode(), now_ms=int(now * 1000))
+    return destination_now(configured, script), replace(content, event_type=subscription.events, known_as=name), now
 
 
 def _as_sent(content: Content, destination: Destination, caller: Caller) -> Content:

@@ -148,7 +148,8 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(result, destination.subscription_id, content.content_type, duration_ms)
     identity = RequestIdentity(f"{WEBHOOK_ID_PREFIX}{begun.delivery_id}")
-    answer: Answer = caller.ask(webhook_request(content, destination, identity, timestamp=int(time.time())))
+    request = webhook_request(content, destination, identity, timestamp=int(begun.published_at.timestamp()))
+    answer: Answer = caller.ask(request)
     return ended_by(answer, max_bytes=caller.max_answer_bytes)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Final
@@ -11,6 +10,7 @@ import orjson
 import structlog
 from django.db import Error
 
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import DecryptionFailed, Keyring
@@ -175,8 +175,9 @@ class VolatileSender:
             if self._admit(envelope, subscription_id)  # first: what is dropped does not count towards the rate limit
         }
         try:
+            DATABASE_CLOCK.refresh()
             destinations = destinations_of(dict.fromkeys(admitted))
-            limited = set() if envelope.is_expired(time.time()) else rate_limited(destinations.values())
+            limited = set() if envelope.is_expired(DATABASE_CLOCK.time()) else rate_limited(destinations.values())
         except Error as failure:
             log.warning("volatile.not_sent", id=envelope.id, reason=failure)
             for end in admitted.values():
@@ -186,7 +187,7 @@ class VolatileSender:
             if subscription_id in limited:
                 end(VolatileOutcome.DROPPED)
             else:
-                self._advance(send_to(envelope, destinations.get(subscription_id), time.time), None, end)
+                self._advance(send_to(envelope, destinations.get(subscription_id), DATABASE_CLOCK.time), None, end)
 
     def _admit(self, envelope: Envelope, subscription_id: int) -> bool:
         """Take a request and its bytes; without room the message is dropped."""

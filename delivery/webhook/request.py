@@ -6,7 +6,6 @@ security boundary: an endpoint may write a value in an unforeseen way.
 
 import json
 import re
-import time
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
+from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.transfer import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import Content, Headers, merged
@@ -119,7 +119,7 @@ def request_of(delivery: Outgoing) -> EncodedRequest:
         callback_url=delivery.callback_url,
         ordering_key=delivery.ordering_key,
     )
-    return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(time.time()))
+    return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(DATABASE_CLOCK.time()))
 
 
 def add_sequence(request: EncodedRequest, sequence: int) -> None:

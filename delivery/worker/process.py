@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from django.db import Error, connection
 
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
@@ -104,6 +105,7 @@ class Worker(threading.Thread):
         self.join()
 
     def _begin(self) -> None:
+        DATABASE_CLOCK.refresh()
         if self._has_name():
             log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
         else:
@@ -125,6 +127,7 @@ class Worker(threading.Thread):
         return False
 
     def _sweep(self) -> None:
+        DATABASE_CLOCK.refresh()
         due = due_lines()
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         untaken = wake_workers_of(due)

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from django.db import Error
 
+from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.notify import HintListener, Link
@@ -350,7 +351,7 @@ class Rounds:
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
-            slot.start(delivery, sequence, at=datetime.now(UTC))
+            slot.start(delivery, sequence, at=datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC))
             assert isinstance(slot.step, Send)  # noqa: S101 - the only step that is started
             request = slot.step.request or request_of(delivery)
             add_sequence(request, sequence)

@@ -18,7 +18,7 @@ def test_livez_answers_without_a_database() -> None:
 @pytest.mark.django_db
 def test_readyz_answers_200_with_a_migrated_database() -> None:
     answer = Client().get("/readyz")
-    fine = {"status": "ok", "database": "ok", "migrations": "ok", "redis": "ok"}
+    fine = {"status": "ok", "database": "ok", "migrations": "ok", "redis": "ok", "clock": "ok"}
     assert (answer.status_code, answer.json()) == (200, fine)
 
 

@@ -1,0 +1,61 @@
+"""The database's clock, for what a process signs: a machine whose own clock is wrong signs as all others do."""
+
+import time
+from typing import Final
+
+import structlog
+
+from broker_project.core.db import rows
+
+REFRESH_SECONDS: Final = 5.0
+MAX_DIFFERENCE_SECONDS: Final = 30.0
+"""A clock that differs by more is reported."""
+NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+log = structlog.get_logger(__name__)
+
+
+class DatabaseClock:
+    """The database's clock as this process knows it; for any thread.
+
+    Between two answers of the database it runs with the time since boot: nobody sets that, and it counts while the
+    machine is suspended. Before the first answer it is the machine's own clock.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - _since_boot()
+        self._refresh_at = 0.0
+        """Time since boot."""
+        self.own_clock_ahead = 0
+        """By how many seconds this machine's clock is ahead, negative if it is behind; 0 within what is tolerated."""
+
+    def time(self) -> float:
+        """Return the time in seconds since 1970."""
+        return _since_boot() + self._offset
+
+    def refresh(self) -> None:
+        """Ask the database for its time, unless it was asked a moment ago; report a difference when it begins and ends.
+
+        Raises:
+            django.db.Error
+        """
+        asked_at = _since_boot()
+        if asked_at < self._refresh_at:
+            return
+        ((now,),) = rows(NOW)
+        answered_at, ahead, before = _since_boot(), time.time() - now, self.own_clock_ahead
+        self._offset, self._refresh_at = now - answered_at, answered_at + REFRESH_SECONDS
+        tolerated = MAX_DIFFERENCE_SECONDS + answered_at - asked_at
+        self.own_clock_ahead = round(ahead) if abs(ahead) > tolerated else 0
+        if self.own_clock_ahead and not before:
+            log.warning("clock.differs", ahead_seconds=self.own_clock_ahead, hint="synchronize clocks with NTP")
+        elif before and not self.own_clock_ahead:
+            log.info("clock.agrees")
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+DATABASE_CLOCK: Final = DatabaseClock()
+"""This process's."""
