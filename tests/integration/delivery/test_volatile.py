@@ -148,7 +148,7 @@ def test_the_body_of_a_volatile_message_is_not_visible_in_its_task(client: Clien
             {
                 "outcome": "DEAD_LETTERED",
                 "deliveries": 0,
-                "detail": "There is no subscriber of this name: it is not delivered.",
+                "detail": "There is no such subscriber or subscription: it is not delivered.",
             },
             [],
         ),
