@@ -176,6 +176,8 @@ CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
+"""Redis may answer with errors, such as a replica that is read-only: then workers go on with what PostgreSQL has."""
 CELERY_BROKER_POOL_LIMIT = 20
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_connections": 50,

@@ -1,10 +1,12 @@
-"""Redis flushed, away, hung: nothing is lost or repeated, and no call waits for long."""
+"""Redis flushed, away, hung, refusing: nothing is lost or repeated, and no call waits for long."""
 
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
+from django.conf import settings
+from redis import Redis
 
 from broker_project.stack.supervisor import Child
 from tests.support.faults.breakage import away, beat_going_on, flush_redis, frozen
@@ -57,6 +59,10 @@ def test_redis_does_not_answer(
         time.sleep(seconds)
     load.wait_for(AFTERWARDS)
     assert_unharmed(figures())
+    assert_went_on(load)
+
+
+def assert_went_on(load: Load) -> None:
     calls = load.calls()
     assert len(calls) > AFTERWARDS
     assert {call.status for call in calls} <= {200, 202}, "every call that lay within the fault was taken"
@@ -64,3 +70,58 @@ def test_redis_does_not_answer(
     for endpoint in load.endpoints.values():
         last = max(one.at for one in endpoint.exchanges if one.at <= load.faults[-1].ended)
         assert load.faults[-1].ended - last <= MAX_PAUSE, "it got requests until the end of the fault"
+
+
+def be_a_replica(redis: Redis) -> None:
+    redis.replicaof("127.0.0.1", "1")
+
+
+def have_no_memory(redis: Redis) -> None:
+    redis.config_set("maxmemory", "1")
+
+
+def want_another_password(redis: Redis) -> None:
+    redis.config_set("requirepass", "another")
+    redis.client_kill_filter(_type="normal", skipme=True)
+
+
+def hold_texts_for_queues(redis: Redis) -> None:
+    for queue in settings.QUEUES:
+        redis.set(queue, "a text")
+
+
+def mend(redis: Redis) -> None:
+    redis.replicaof("NO", "ONE")
+    redis.config_set("maxmemory", "0")
+    redis.config_set("requirepass", redis.connection_pool.connection_kwargs["password"])
+    redis.delete(*settings.QUEUES)
+
+
+REFUSING_SECONDS = 30.0
+SPOIL_SECONDS = 0.5
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(be_a_replica, marks=pytest.mark.case("redis-read-only")),
+        pytest.param(have_no_memory, marks=pytest.mark.case("redis-out-of-memory")),
+        pytest.param(want_another_password, marks=pytest.mark.case("redis-other-password")),
+        pytest.param(hold_texts_for_queues, marks=pytest.mark.case("redis-wrong-types")),
+    ],
+)
+def test_redis_answers_with_errors(load: Load, figures: Report, spoil: Callable[[Redis], None]) -> None:
+    load.start()
+    workers = [child.pid for child in load.broker.workers()]
+    with load.broker.redis() as redis:
+        with load.fault():
+            end = time.monotonic() + REFUSING_SECONDS
+            while time.monotonic() < end:
+                spoil(redis)
+                time.sleep(SPOIL_SECONDS)  # it goes on being so for a while
+        mend(redis)
+    load.wait_for(AFTERWARDS)
+    assert_unharmed(figures())
+    assert_went_on(load)
+    assert workers == [child.pid for child in load.broker.workers()], "none has ended"
