@@ -19,7 +19,7 @@ from broker_project.postgresql.base import DatabaseWrapper
 from delivery import retry
 from delivery.dispatch import claim, notify
 from delivery.maintenance.partitions import SEQUENCES, first_id, today
-from delivery.webhook import content
+from delivery.webhook import content, destination
 from delivery.worker import buffer, line, queue
 from subscriptions.models import EventKind, EventType, Subscriber
 from subscriptions.models.subscribers import Processing
@@ -186,6 +186,7 @@ class World:
         random.seed(seed)
         content._alive.clear()  # by ids that are given out again
         content._recent._contents.clear()
+        destination._policies.clear()
         with connection.cursor() as cursor:
             cursor.execute("SELECT reset_history()")
 
