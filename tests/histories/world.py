@@ -186,6 +186,7 @@ class World:
         random.seed(seed)
         content._alive.clear()  # by ids that are given out again
         content._recent._contents.clear()
+        destination._latest.clear()
         destination._policies.clear()
         with connection.cursor() as cursor:
             cursor.execute("SELECT reset_history()")
