@@ -47,7 +47,7 @@ NOBODY_ELSE: Final = "nobodyxx"
 EVENT: Final = "Order.Paid"
 THERE: Final = {"deliveries", "subscriptions"}
 """Where management finds something by such names, so that finding nothing says something."""
-OF_EVERYBODY: Final = {"cursor", "limit", "event_type", "event_pattern"}
+OF_EVERYBODY: Final = {"cursor", "limit", "event_type", "event_pattern", "from", "to", "header", "filter"}
 """Names in queries that are nobody's own."""
 
 Names = dict[str, object]
@@ -161,10 +161,12 @@ NAMED_IN_BODIES: Final[dict[str, dict[str, Any]]] = {
 NAMED_IN_QUERIES: Final[dict[str, tuple[str, ...]]] = {
     "callbacks": ("message",),
     "dead-letters": ("subscriber",),
-    "deliveries": ("subscriber", "subscription", "message", "group"),
+    "deliveries": ("subscriber", "subscription", "message", "group", "publisher", "idempotency_key"),
+    "messages": ("subscriber", "publisher", "idempotency_key"),
     "subscriptions": ("subscriber",),
 }
 """Which queries name what may be somebody's, and not everybody's."""
+NAMES: Final = ("name", "subscriber", "publisher", "idempotency_key")
 
 
 @pytest.fixture
@@ -172,11 +174,12 @@ def theirs() -> Names:
     """Return what somebody else has, by what it is called here."""
     event_type = factories.event_type(EVENT)
     wanted = pulled_subscription(factories.subscriber("somebody"), event_type)
-    publish(client_of(factories.publisher("somebody")), b"{}", event=EVENT)
+    publish(client_of(factories.publisher("somebody")), b"{}", event=EVENT, Idempotency_Key="somebody")
     (handed,) = client_of(wanted.subscriber).post("/api/v1/mailboxes/somebody/next").json()["messages"]
     delivery = Delivery.objects.get()
     numbers = {"subscription": wanted.pk, "message": delivery.message_id, "group": 1}
-    return {"name": "somebody", "subscriber": "somebody", "receipt": handed["receipt"], **numbers}
+    names = dict.fromkeys(NAMES, "somebody")
+    return {**names, "receipt": handed["receipt"], **numbers}
 
 
 @pytest.fixture
@@ -188,7 +191,7 @@ def own(theirs: Names) -> Subscription:
 def nobodys(theirs: Names) -> Names:
     receipt = str(theirs["receipt"])
     unknown: Names = {name: UNKNOWN for name, value in theirs.items() if isinstance(value, int)}
-    unknown |= {"name": NOBODY_ELSE, "subscriber": NOBODY_ELSE}
+    unknown |= dict.fromkeys(NAMES, NOBODY_ELSE)
     return {**theirs, **unknown, "receipt": receipt[:-6] + receipt[-6:].swapcase()}
 
 

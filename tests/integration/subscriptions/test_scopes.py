@@ -29,7 +29,7 @@ HOUR: Final = dt.timedelta(hours=1)
 SOON: Final = (timezone.now() + 24 * HOUR).replace(microsecond=0)
 
 TABLE: Final[dict[Scope, str]] = {
-    Scope.PUBLISH: "post events, post events/{event_type}",
+    Scope.PUBLISH: "post events, post events/{event_type}, post events/{event_type}/dry-run",
     Scope.READ: """
         get callbacks, get callbacks/{id}, get dead-letters, get dead-letters/counts, get deliveries,
         get deliveries/{id}, get event-type-file, get event-types, get event-types/{name}, post filters/test,
