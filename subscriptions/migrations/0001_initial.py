@@ -954,6 +954,14 @@ class Migration(migrations.Migration):
                 name="subscription_probes",
             ),
         ),
+        migrations.AddIndex(
+            model_name="subscription",
+            index=models.Index(
+                condition=models.Q(("diverted_since__isnull", False)),
+                fields=["subscriber"],
+                name="subscription_diverted",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="subscription",
             constraint=models.CheckConstraint(

@@ -73,10 +73,12 @@ def reader(broker: Broker) -> Iterator[Reader]:
 
 
 def test_publishing(reader: Reader) -> None:
-    single, batch = blocks("reference/publishing.md", "sh")
+    single, dry_run, batch = blocks("reference/publishing.md", "sh")
     (promised,) = re.findall(r"The answer `202 (\{.+?\})`", (DOCS / "reference/publishing.md").read_text())
     answered = json.loads(reader.types(single).rpartition("\n")[2])
     assert answered | {"id": 0} == json.loads(promised) | {"id": 0}
+    would_get_it = json.loads(reader.types(dry_run).rpartition("\n")[2])
+    assert (would_get_it["outcome"], would_get_it["counts"]["RECEIVES"]) == ("ROUTED", 1)
     results = json.loads(reader.types(batch).rpartition("\n")[2])["results"]
     assert [one["outcome"] for one in results] == ["ROUTED", "UNROUTED"]
 

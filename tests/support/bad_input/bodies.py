@@ -147,7 +147,7 @@ _TAKEN: Final[Mapping[Takes, str]] = {
         POST subscribers, POST subscriptions, POST subscriptions/{id}/test-filter, POST subscriptions/{id}/test-script,
         POST summary-runs
     """,
-    Takes.PAYLOAD: "POST events/{event_type}",
+    Takes.PAYLOAD: "POST events/{event_type}, POST events/{event_type}/dry-run",
     Takes.BATCH: "POST events",
     Takes.FILE: "POST event-type-file",
     Takes.REPLY: "POST callbacks/{token}",
