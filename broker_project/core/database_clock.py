@@ -9,7 +9,7 @@ from broker_project.core.db import rows
 
 REFRESH_SECONDS: Final = 5.0
 MAX_DIFFERENCE_SECONDS: Final = 30.0
-"""A clock that differs by more is reported."""
+"""A clock that differs by more from the database's is reported."""
 NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 log = structlog.get_logger(__name__)

@@ -53,20 +53,23 @@ PreparedQuery = tuple[bytes, Any, Any, Format]
 """The name of a statement that the server has prepared, its values and their formats; the rows come in binary."""
 
 
+ANSWER_SECONDS: Final = 35.0
+"""Longer than the server works on a statement (`statement_timeout`): after it the server hangs or has vanished."""
+
+
 class _Waits(threading.local):
     """How long this thread waits for the database."""
 
     until: float | None = None
-    """Monotonic time; None: `ANSWER_SECONDS` for each statement."""
+    """Monotonic time; None: `seconds` for each statement."""
+    seconds: float = ANSWER_SECONDS
 
     def end(self) -> float:
         """Return the monotonic time until which a statement that begins now is waited for."""
-        return time.monotonic() + ANSWER_SECONDS if self.until is None else self.until
+        return time.monotonic() + self.seconds if self.until is None else self.until
 
 
 _waits: Final = _Waits()
-ANSWER_SECONDS: Final = 35.0
-"""Longer than the server works on a statement (`statement_timeout`): after it the server hangs or has vanished."""
 INTERVAL_SECONDS: Final = 0.1
 """How often a wait looks for signals, as psycopg's own do."""
 
@@ -105,20 +108,20 @@ class Connection(psycopg.Connection[Any]):
         state, name = self._prepared.get(query, prepare=True)
         if state is Prepare.SHOULD:
             self.pgconn.send_prepare(name, query.query, query.types)
-            prepared = succeeded(self._result(_waits.end()))
+            prepared = succeeded(self._result())
             if new := self._prepared.maybe_add_to_cache(query, state, name):
                 self._prepared.validate(new, state, name, [prepared])
             self.wait(self._prepared.maintain_gen(self))
         return name, query.params, query.formats, Format.BINARY
 
     def _results(self, queries: Sequence[PreparedQuery], meanwhile: Callable[[], object] | None) -> list[PGresult]:
-        server, end = self.pgconn, _waits.end()
+        server = self.pgconn
         lacks_begin = not self.autocommit and server.transaction_status == TransactionStatus.IDLE
         if len(queries) == 1 and not lacks_begin:
             server.send_query_prepared(*queries[0])
             if meanwhile:
                 meanwhile()
-            return [self._result(end)]
+            return [self._result()]
         server.enter_pipeline_mode()
         if lacks_begin:
             server.send_query_params(b"BEGIN", None)
@@ -127,21 +130,21 @@ class Connection(psycopg.Connection[Any]):
         server.pipeline_sync()
         if meanwhile:
             meanwhile()
-        results = [self._result(end) for _ in range(lacks_begin + len(queries))]
-        self._next_result(end)  # of the sync
+        results = [self._result() for _ in range(lacks_begin + len(queries))]
+        self._next_result()  # of the sync
         server.exit_pipeline_mode()
         return results[lacks_begin:]
 
-    def _result(self, end: float) -> PGresult:
-        """Return the result of the statement that was sent first, before `end` (monotonic)."""
-        result = self._next_result(end)
+    def _result(self) -> PGresult:
+        """Return the result of the statement that was sent first."""
+        result = self._next_result()
         if result is None:
             raise psycopg.OperationalError(self.pgconn.get_error_message())
-        self._next_result(end)  # none: the end of its results
+        self._next_result()  # none: the end of its results
         return result
 
-    def _next_result(self, end: float) -> PGresult | None:
-        server = self.pgconn
+    def _next_result(self) -> PGresult | None:
+        server, end = self.pgconn, _waits.end()
         while (is_unsent := server.flush()) or server.is_busy():
             ready = select.poll()
             ready.register(server.socket, select.POLLIN | (select.POLLOUT if is_unsent else 0))
@@ -257,6 +260,16 @@ def waits_until(end: float) -> Iterator[None]:
         yield
     finally:
         _waits.until = before
+
+
+@contextmanager
+def answered_within(seconds: float) -> Iterator[None]:
+    """Let each statement of this thread wait so long for an answer: then it raises `NotAnswered`."""
+    before, _waits.seconds = _waits.seconds, seconds
+    try:
+        yield
+    finally:
+        _waits.seconds = before
 
 
 PLACEHOLDER: Final = re.compile(rb"%(?:(%)|s|\((\w+)\)s)")

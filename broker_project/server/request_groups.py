@@ -24,7 +24,7 @@ from django.urls import resolve
 from django.utils.log import log_response
 from rest_framework.status import HTTP_400_BAD_REQUEST
 
-from broker_project.core.db import waits_until
+from broker_project.core.db import answered_within
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from subscriptions.api.authentication import find_keys, rate_headers
@@ -43,8 +43,8 @@ MAX_REQUESTS: Final = 64
 """Of a group: more gain nothing, and the first would wait for the last."""
 SLOW_SECONDS: Final = 0.05
 """When a group takes longer, for example because one event goes to thousands of subscribers, the next one begins."""
-DATABASE_SECONDS: Final = 5.0
-"""How long a group waits for the database. Then its requests get 503: a publisher knows soon where it stands."""
+STATEMENT_SECONDS: Final = 4.5
+"""How long a statement of one publish or mailbox call may take; then it gets 503, so callers know where they are."""
 MAX_GROUPS: Final = 8
 """Of one name at a time: each has a connection of the pool, of which others need some."""
 
@@ -137,7 +137,7 @@ class RequestGroups:
         """Answer a group, and what takes longer in threads of their own; return what is done then."""
         slow: Group = {}
         try:
-            with _finished(), waits_until(self._loop.time() + DATABASE_SECONDS):
+            with _finished(), answered_within(STATEMENT_SECONDS):
                 for pending, request, answer in _read_and_done(group):
                     if isinstance(answer, DeferredAnswer) and answer.is_slow:
                         self._threads.submit(self._answer_slowly, pending, request, answer, group[pending])

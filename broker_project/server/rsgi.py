@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 from django.conf import settings
 
-from broker_project.server.request_groups import RequestGroups, group_of
+from broker_project.core.db import ANSWER_SECONDS, answered_within
+from broker_project.server.request_groups import EVENTS, STATEMENT_SECONDS, RequestGroups, group_of
 from broker_project.server.request_head import refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
@@ -91,12 +92,14 @@ class _Request:
 
     def answer(self) -> None:
         """Call the WSGI application, and send its answer from this thread."""
-        chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
-        try:
-            self.send(self._status, self._headers, b"".join(chunks))
-        finally:
-            if hasattr(chunks, "close"):
-                chunks.close()
+        is_of_one_event = self.environ["PATH_INFO"].startswith(EVENTS)
+        with answered_within(STATEMENT_SECONDS if is_of_one_event else ANSWER_SECONDS):
+            chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
+            try:
+                self.send(self._status, self._headers, b"".join(chunks))
+            finally:
+                if hasattr(chunks, "close"):
+                    chunks.close()
 
     def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send the answer. First release the upload quota: a client that has the answer finds it free."""

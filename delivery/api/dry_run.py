@@ -163,7 +163,11 @@ def dry_run_event(request: Request, event_type: str) -> Response:
         ],
         "next": url_of(request, encoded_cursor(ORDER, page.next) if page.next else None),
     }
-    return Response(DryRunSerializer(answer).data)
+    data = DryRunSerializer(answer).data
+    for found in data["subscriptions"]:
+        if is_publisher and found["header_filter"]:
+            found["header_filter"]["expected"] = ""
+    return Response(data)
 
 
 def _plan_of(request: Request, message: NewMessage) -> Plan:
@@ -177,9 +181,8 @@ def _plan_of(request: Request, message: NewMessage) -> Plan:
 
 
 def _without_constants(verdict: MatchExplanation) -> MatchExplanation:
-    """Return what a publisher sees: what was read in its event, and not what the subscriber compares it with."""
-    header_filter = verdict.header_filter and replace(verdict.header_filter, wanted="")
+    """Return what a publisher sees of a filter: what was read in its event, not what it is compared with."""
     found = verdict.filter and replace(
         verdict.filter, terms=tuple(replace(term, text="") for term in verdict.filter.terms)
     )
-    return replace(verdict, header_filter=header_filter, filter=found)
+    return replace(verdict, filter=found)

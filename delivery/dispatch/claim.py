@@ -278,7 +278,8 @@ def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
         abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until, _ in taken if lease_until]
         numbers = _recover(abandoned)
         if diverted := [line_id for line_id, *_, is_diverted in taken if is_diverted]:
-            numbers += give_probes(diverted)
+            with suppress(RowLocked), transaction.atomic():  # somebody has locked what is to be tried: the next claim
+                numbers += give_probes(diverted)
         for line_id, last_sequence in numbers:
             claims[line_id] = replace(claims[line_id], last_sequence=last_sequence)
         held = [line_id for line_id, *_, holds, lease_until, _ in taken if holds or lease_until]

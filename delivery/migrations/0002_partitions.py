@@ -61,6 +61,8 @@ CREATE INDEX delivery_open_key ON delivery_open (subscription_id, ordering_key, 
   WHERE waits_for = 'TURN' AND ordering_key IS NOT NULL;
 CREATE INDEX delivery_open_fetches ON delivery_open (subscription_id, id) WHERE fetches > 0 AND waits_for = 'TURN';
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
+-- What a diversion was to be tried with next, and has not been.
+CREATE INDEX delivery_open_untried ON delivery_open (subscription_id) WHERE due_at IS NOT NULL AND attempts = 0;
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
 -- Compressing a long list of ids would take longer than all else that is done for its page.
@@ -142,10 +144,14 @@ CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_su
 CREATE FUNCTION note_diversion() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.diverted_since IS NULL THEN
-    UPDATE delivery_open d SET line_id = m.id, waits_for = 'TURN', due_at = NULL
-      FROM delivery_line m JOIN delivery_line r ON r.subscriber_id = m.subscriber_id AND r.lane = 'retry'
-     WHERE m.subscriber_id = NEW.subscriber_id AND m.lane = 'main' AND d.subscription_id = NEW.id AND d.line_id = r.id
-       AND d.due_at IS NOT NULL AND d.status = 'PENDING' AND d.attempts = 0 AND NOT d.uncertain;
+    UPDATE delivery_open d SET line_id = w.line_id, waits_for = 'TURN', due_at = NULL
+      FROM (SELECT d.id, m.id AS line_id FROM delivery_line m
+              JOIN delivery_line r ON r.subscriber_id = m.subscriber_id AND r.lane = 'retry'
+              JOIN delivery_open d ON d.subscription_id = NEW.id AND d.line_id = r.id AND d.due_at IS NOT NULL
+                   AND d.status = 'PENDING' AND d.attempts = 0 AND NOT d.uncertain
+             WHERE m.subscriber_id = NEW.subscriber_id AND m.lane = 'main'
+               FOR UPDATE OF d SKIP LOCKED) w
+     WHERE d.id = w.id;
   END IF;
   INSERT INTO delivery_lineevent (line_id, at, kind, reason)
     SELECT id, clock_timestamp(), CASE WHEN NEW.diverted_since IS NULL THEN 'DIVERSION_ENDED' ELSE 'DIVERTED' END,

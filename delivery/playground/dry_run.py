@@ -225,7 +225,7 @@ def _why(plan: Plan, decision: Decision, subscription: Subscription, first: Mapp
         case Decision.INACTIVE:
             return f"The {'subscriber' if subscription.status == Status.ACTIVE else 'subscription'} is INACTIVE."
         case Decision.NOT_FIRST if plan.message.kind == EventKind.SYNC:
-            return f"Subscription {plan.route.matches[0].subscription_id}, made before, is called."
+            return f"Subscription {plan.route.matches[0].subscription_id}, which is older, is called."
         case Decision.NOT_FIRST:
             return f"Subscription {first[subscription.subscriber_id]}, before it at its subscriber, takes it."
     return ""

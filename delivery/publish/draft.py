@@ -98,7 +98,7 @@ class Addressee(NamedTuple):
 
 
 def parse_destination(destination: str) -> Addressee:
-    """Return whom a destination names; raise `InvalidMetadata` if it is neither of its three forms."""
+    """Return whom a destination names; raise `InvalidMetadata` if it has none of its three forms."""
     found = _DESTINATION.fullmatch(destination)
     if not found or len(destination) > MAX_NAME_LENGTH:
         raise InvalidMetadata(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from delivery.maintenance.partitions import first_id
 from delivery.models import Delivery, Message
@@ -19,9 +19,11 @@ from subscriptions.filters import Filter, FilterFailed
 
 SLICE: Final = 1_000
 """Rows that are looked at together."""
-SLICE_WITH_BODIES: Final = 100
-AT_ONCE: Final = 20
-"""Bodies in memory at a time."""
+SLICE_WITH_BODIES: Final = 10
+"""Bodies in memory at a time, between two looks at the clock."""
+OLDEST: Final = dt.datetime(2000, 1, 3, tzinfo=dt.UTC)
+NEWEST: Final = dt.datetime(2090, 1, 1, tzinfo=dt.UTC)
+"""Times of which ids can be: what is older or newer is nothing's."""
 LATE: Final = dt.timedelta(minutes=1)
 """Ids are given out in the order of time, except within transactions that run side by side, which take less."""
 OF_FILTER_STRING: Final = frozenset({"filter_string", "filter-string"})
@@ -81,28 +83,27 @@ class MessageSearch:
         return {*wanted} if self.filter is None else {*self._passing(self.filter, wanted)}
 
     def _with_delivery(self, ids: Sequence[int]) -> Iterator[int]:
-        rows = Delivery.objects.filter(message__in=ids)
+        rows = Delivery.objects.filter(message=OuterRef("pk"))
         if self.subscriber:
             rows = rows.filter(subscription__subscriber__name=self.subscriber)
         found = in_status(rows, self.status) if self.status else rows
-        yield from {*found.values_list("message_id", flat=True)} - {None}
+        yield from Message.objects.filter(Exists(found), pk__in=ids).values_list("pk", flat=True)
 
     def _passing(self, wanted: Filter, ids: Sequence[int]) -> Iterator[int]:
-        for first in range(0, len(ids), AT_ONCE):
-            for message in Message.objects.filter(pk__in=ids[first : first + AT_ONCE]):
-                try:
-                    if wanted.matches(filter_input_of(message).document):
-                        yield message.pk
-                except FilterFailed:
-                    continue
+        for message in Message.objects.filter(pk__in=ids):
+            try:
+                if wanted.matches(filter_input_of(message).document):
+                    yield message.pk
+            except FilterFailed:
+                continue
 
 
 def ids_between(
     rows: "QuerySet[Message] | QuerySet[Delivery]", column: str, begin: dt.datetime | None, end: dt.datetime | None
 ) -> tuple[int, int]:
     """Return the first id of a range of time and the one behind it; it may include some that are a little off."""
-    low = 0 if begin is None else _first_since(rows, column, begin - LATE)
-    high = LARGEST_ID if end is None else _first_since(rows, column, end + LATE)
+    low = 0 if begin is None or begin < OLDEST else _first_since(rows, column, min(begin, NEWEST) - LATE)
+    high = LARGEST_ID if end is None or end > NEWEST else _first_since(rows, column, max(end, OLDEST) + LATE)
     return low, high
 
 

@@ -230,13 +230,17 @@ diversions AS (
          ) w
    CROSS JOIN LATERAL json_to_record(w.side_effects) AS f (diverts bool, config_version bigint)
    WHERE f.diverts IS NOT NULL
-   ORDER BY w.subscription_id, f.diverts),
+   ORDER BY w.subscription_id, f.diverts, f.config_version DESC),
 locked_diversions AS MATERIALIZED (
   SELECT v.* FROM diversions v
     JOIN subscriptions_subscription p ON p.id = v.subscription_id
     JOIN subscriptions_subscriber u ON u.id = p.subscriber_id
    WHERE CASE WHEN v.diverts THEN p.diverted_since IS NULL AND p.version + u.version = v.config_version
               ELSE p.diverted_since IS NOT NULL END
+-- if turns
+     -- a row is changed once: what pauses or resumes comes first
+     AND p.id <> ALL (ARRAY(SELECT subscription_id FROM turned))
+-- end
    ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
 diverted AS (
   UPDATE subscriptions_subscription p SET diverted_since = CASE WHEN v.diverts THEN clock_timestamp() END

@@ -34,7 +34,9 @@ END_DIVERSION = """
 -- After any change the endpoint is tried in the main line again (contract 5.10).
 CREATE FUNCTION end_diversion() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  NEW.diverted_since := NULL;
+  IF current_setting('broker.resealing', true) IS DISTINCT FROM 'yes' THEN
+    NEW.diverted_since := NULL;
+  END IF;
   RETURN NEW;
 END $$;
 CREATE TRIGGER diversion_over BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW

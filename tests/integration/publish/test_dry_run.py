@@ -162,7 +162,7 @@ def test_of_calls_the_oldest_that_qualifies_is_called(management: Client) -> Non
     third = factories.subscription(event_type=asked, filter=f"NOT {OPEN}")
     assert decided(dry_run(management, event=asked.name)) == [
         (first.pk, "RECEIVES", "The filter is true."),
-        (second.pk, "NOT_FIRST", f"Subscription {first.pk}, made before, is called."),
+        (second.pk, "NOT_FIRST", f"Subscription {first.pk}, which is older, is called."),
         (third.pk, "FILTER", "The filter is false."),
     ]
 
