@@ -123,12 +123,10 @@ DATABASES: dict[str, dict[str, Any]] = {
         "CONN_HEALTH_CHECKS": True,
     }
 }
-_own_options: dict[str, Any] = DATABASES["default"].get("OPTIONS", {})
-"""Of libpq, from the address."""
+_own_options: dict[str, Any] = DATABASES["default"].get("OPTIONS", {})  # libpq's, from the address
 DATABASES["default"]["OPTIONS"] = (
     # A server that has vanished without a word is noticed in 10 s, not in a quarter of an hour.
-    {"connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-    | {"tcp_user_timeout": 10_000}
+    {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 5, "keepalives_interval": 2}
     | _own_options
     | {
         "pool": {

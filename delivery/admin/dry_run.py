@@ -13,7 +13,7 @@ from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
 from delivery.admin.filter_lab import term_cells
 from delivery.admin.read_only import MAX_SHOWN, id_in, subscription_link
-from delivery.playground.dry_run import Decided, Decision, Place, Plan, decisions, plan_of
+from delivery.playground.dry_run import Decided, DryRunDecision, Place, Plan, decisions, plan_of
 from delivery.publish.check import ANY_KIND, Submission, check
 from delivery.publish.draft import Draft
 from delivery.publish.errors import Refusal, RefusedItems
@@ -21,10 +21,10 @@ from delivery.publish.publish import REFUSED_WITH, publish_terms
 from subscriptions.models import EventType, Publisher
 
 COLOURS: Final = {
-    Decision.RECEIVES: "success",
-    Decision.PAUSED: "warning",
-    Decision.FILTER_FAILS: "danger",
-    Decision.INACTIVE: "warning",
+    DryRunDecision.RECEIVES: "success",
+    DryRunDecision.PAUSED: "warning",
+    DryRunDecision.FILTER_FAILS: "danger",
+    DryRunDecision.INACTIVE: "warning",
 }
 DEFAULT_COLOUR: Final = "info"
 
@@ -56,7 +56,7 @@ class DryRunForm(forms.Form):
         required=False, widget=theme.UnfoldAdminTextInputWidget, help_text="As Broker-Destination. Leave empty for all."
     )
     decision = forms.ChoiceField(
-        choices=[("", "all"), *((one.value, one.value) for one in Decision)],
+        choices=[("", "all"), *((one.value, one.value) for one in DryRunDecision)],
         required=False,
         label="Show",
         widget=theme.UnfoldAdminSelectWidget,
@@ -92,11 +92,11 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     """Return what the page shows; raise as `publish`."""
     plan = _plan_of(values)
     rank, _, subscription_id = (values["after"] or "0-0").partition("-")
-    only = Decision(values["decision"]) if values["decision"] else None
+    only = DryRunDecision(values["decision"]) if values["decision"] else None
     page = decisions(plan, after=Place(int(rank), int(subscription_id)), limit=MAX_SHOWN, only=only)
     return {
         "plan": plan,
-        "counts": [(_label_of(one), page.counts[one]) for one in Decision if one in page.counts],
+        "counts": [(_label_of(one), page.counts[one]) for one in DryRunDecision if one in page.counts],
         "subscriptions": theme.table(
             ["subscription", "decision", "because", "term by term"], [_cells_of(one) for one in page.found]
         ),
@@ -121,7 +121,7 @@ def _plan_of(values: dict[str, Any]) -> Plan:
         raise refused.refusals[0] from None
 
 
-def _label_of(decision: Decision) -> SafeString:
+def _label_of(decision: DryRunDecision) -> SafeString:
     return theme.label(decision.value, COLOURS.get(decision, DEFAULT_COLOUR))
 
 

@@ -18,7 +18,7 @@ from delivery.api.publish_requests import event_in
 from delivery.api.sync_and_volatile import check_call, check_volatile, is_volatile
 from delivery.api.trials import FilterResultSerializer, HeaderFilterSerializer
 from delivery.models import MessageOutcome
-from delivery.playground.dry_run import Decided, Decision, Place, Plan, decisions, plan_of, plan_of_volatile
+from delivery.playground.dry_run import Decided, DryRunDecision, Place, Plan, decisions, plan_of, plan_of_volatile
 from delivery.publish.check import ANY_KIND, Submission, check
 from delivery.publish.errors import RefusedItems
 from delivery.publish.publish import publish_terms
@@ -34,7 +34,7 @@ START: Final = Place(0, 0)
 class DryRunQuery(PageQuery):
     """Which subscriptions are listed."""
 
-    decision = OneOfField([one.value for one in Decision], help_text="Only subscriptions with this decision.")
+    decision = OneOfField([one.value for one in DryRunDecision], help_text="Only subscriptions with this decision.")
 
 
 class DecidedSerializer(serializers.Serializer[Decided]):
@@ -43,7 +43,7 @@ class DecidedSerializer(serializers.Serializer[Decided]):
     subscription_id = serializers.IntegerField(source="subscription.pk")
     subscriber = serializers.CharField(source="subscription.subscriber.name")
     delivery_mode = serializers.ChoiceField(DeliveryMode.choices, source="subscription.delivery_mode")
-    decision = serializers.ChoiceField([one.value for one in Decision])
+    decision = serializers.ChoiceField([one.value for one in DryRunDecision])
     why = serializers.CharField()
     group = serializers.IntegerField(allow_null=True, help_text="QUEUE: the number of its group; one of each gets it.")
     header_filter = HeaderFilterSerializer(source="verdict.header_filter", allow_null=True, help_text="Null: not set.")
@@ -147,7 +147,7 @@ def dry_run_event(request: Request, event_type: str) -> Response:
     except RefusedItems as refused:
         raise refused.refusals[0] from None
     after = Place(*decoded_cursor(query["cursor"], ORDER)[1]) if "cursor" in query else START
-    only = Decision(query["decision"]) if "decision" in query else None
+    only = DryRunDecision(query["decision"]) if "decision" in query else None
     page = decisions(plan, after=after, limit=query["limit"], only=only)
     is_publisher = key.kind == KeyKind.PUBLISHER
     answer = {

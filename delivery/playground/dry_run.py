@@ -22,7 +22,7 @@ from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
 
-class Decision(StrEnum):
+class DryRunDecision(StrEnum):
     """What a subscription would make of an event, in the order in which they are listed."""
 
     RECEIVES = "RECEIVES"
@@ -138,7 +138,7 @@ class Decided:
     """What a subscription would make of an event, and why."""
 
     subscription: Subscription
-    decision: Decision
+    decision: DryRunDecision
     why: str
     verdict: MatchExplanation
     group: int | None
@@ -150,17 +150,17 @@ class Decisions:
     """A page of decisions."""
 
     found: Sequence[Decided]
-    counts: Mapping[Decision, int]
+    counts: Mapping[DryRunDecision, int]
     """Of all subscriptions that the event type reaches."""
     next: Place | None
     """Where the next page begins; None: this is the last."""
 
 
-def decisions(plan: Plan, *, after: Place, limit: int, only: Decision | None = None) -> Decisions:
+def decisions(plan: Plan, *, after: Place, limit: int, only: DryRunDecision | None = None) -> Decisions:
     """Return a page of what the event type's subscriptions would make of the event, after a place; `only` these."""
     if plan.repeats:
         return Decisions([], {}, None)
-    every, matches, destination = [*Decision], plan.route.matches, plan.message.destination
+    every, matches, destination = [*DryRunDecision], plan.route.matches, plan.message.destination
     arguments = {
         "taken": [match.subscription_id for match in matches],
         "failing": [match.subscription_id for match in matches if match.failure],
@@ -194,7 +194,7 @@ def _addressed_by(destination: str | None) -> list[int]:
 
 
 def _explained(plan: Plan, places: Sequence[Place]) -> Iterator[Decided]:
-    message, every = plan.message, [*Decision]
+    message, every = plan.message, [*DryRunDecision]
     shown = FilterInput(
         message.filter_string,
         document_of(message.headers, message.content_type, message.filter_string, message.body),
@@ -215,17 +215,17 @@ def _explained(plan: Plan, places: Sequence[Place]) -> Iterator[Decided]:
             yield Decided(subscription, decision, why, verdict, groups.get(subscription.pk))
 
 
-def _why(plan: Plan, decision: Decision, subscription: Subscription, first: Mapping[int, int]) -> str:
+def _why(plan: Plan, decision: DryRunDecision, subscription: Subscription, first: Mapping[int, int]) -> str:
     """Return why, in a sentence; empty where the filters say it."""
     match decision:
-        case Decision.PAUSED:
+        case DryRunDecision.PAUSED:
             return "The subscription is paused: the event is stored, and sent once the subscription is resumed."
-        case Decision.DESTINATION:
+        case DryRunDecision.DESTINATION:
             return f"The event is for {plan.message.destination} alone."
-        case Decision.INACTIVE:
+        case DryRunDecision.INACTIVE:
             return f"The {'subscriber' if subscription.status == Status.ACTIVE else 'subscription'} is INACTIVE."
-        case Decision.NOT_FIRST if plan.message.kind == EventKind.SYNC:
+        case DryRunDecision.NOT_FIRST if plan.message.kind == EventKind.SYNC:
             return f"Subscription {plan.route.matches[0].subscription_id}, which is older, is called."
-        case Decision.NOT_FIRST:
+        case DryRunDecision.NOT_FIRST:
             return f"Subscription {first[subscription.subscriber_id]}, before it at its subscriber, takes it."
     return ""
