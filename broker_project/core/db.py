@@ -264,7 +264,7 @@ def waits_until(end: float) -> Iterator[None]:
 
 @contextmanager
 def answered_within(seconds: float) -> Iterator[None]:
-    """Let each statement of this thread wait so long for an answer: then it raises `NotAnswered`."""
+    """Let each statement of this thread wait at most `seconds` for an answer, then raise `NotAnswered`."""
     before, _waits.seconds = _waits.seconds, seconds
     try:
         yield

@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 
 from django.conf import settings
 
-from broker_project.core.db import ANSWER_SECONDS, answered_within
-from broker_project.server.request_groups import EVENTS, STATEMENT_SECONDS, RequestGroups, group_of
+from broker_project.core.db import answered_within
+from broker_project.server.request_groups import RequestGroups, group_of, statement_seconds
 from broker_project.server.request_head import refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
@@ -92,8 +92,7 @@ class _Request:
 
     def answer(self) -> None:
         """Call the WSGI application, and send its answer from this thread."""
-        is_of_one_event = self.environ["PATH_INFO"].startswith(EVENTS)
-        with answered_within(STATEMENT_SECONDS if is_of_one_event else ANSWER_SECONDS):
+        with answered_within(statement_seconds(self.environ["PATH_INFO"])):
             chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
             try:
                 self.send(self._status, self._headers, b"".join(chunks))

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Q
 
-from broker_project.core.db import rows, waits_until
+from broker_project.core.db import answered_within, rows
 from delivery.maintenance import partitions
 from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, exists, ids_of, leaf_of
 from delivery.models import StorageDay
@@ -194,8 +194,7 @@ def _drop(day: dt.date) -> bool:
 @contextmanager
 def _transaction() -> Iterator[CursorWrapper | None]:
     """Start a transaction that waits for no lock; yield None if another process creates or drops days."""
-    patience = waits_until(time.monotonic() + 2 * COPY_SECONDS)
-    with patience, transaction.atomic(), connection.cursor() as cursor:
+    with answered_within(2 * COPY_SECONDS), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
         cursor.execute(f"SELECT pg_try_advisory_xact_lock({partitions.ONE_AT_A_TIME})")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from broker_project.core.db import ANSWER_SECONDS
 from broker_project.server import request_groups
 from broker_project.server.request_groups import RequestGroups
 from broker_project.stack.load.wait import wait_until
@@ -286,3 +287,17 @@ def test_a_lost_connection_fails_the_whole_group_and_nothing_is_stored(calls: li
     assert {call.status for call in calls} == {503}
     assert {call.headers["retry-after"] for call in calls} == {"1"}
     assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_short"),
+    [
+        ("/api/v1/events/Order.Paid", True),
+        ("/api/v1/events", False),
+        ("/api/v1/events/", False),
+        ("/api/v1/events/Order.Paid/dry-run", False),
+        ("/api/v1/messages", False),
+    ],
+)
+def test_only_statements_of_one_event_are_given_up_soon(path: str, is_short: bool) -> None:
+    assert (request_groups.statement_seconds(path) < ANSWER_SECONDS) == is_short
