@@ -23,7 +23,7 @@ RETRIED: Final = """
     SELECT d.due_at FROM delivery_open d
      WHERE d.subscription_id = s.id AND d.line_id = r.id AND d.due_at IS NOT NULL ORDER BY d.due_at, d.id LIMIT 1) d
    WHERE r.subscriber_id = s.subscriber_id AND r.lane = 'retry'"""
-"""When the next delivery of a subscription `s` in the retry line is due, or was; null: there is none."""
+"""The due time of the next delivery of a subscription `s` in the retry line, null if it has none there."""
 
 FIRST_PAUSE: Final = """
   make_interval(secs => (SELECT COALESCE(p.schedule[1], p.initial_delay_seconds)

@@ -139,8 +139,8 @@ CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_su
   WHEN (OLD.paused_by = 'POLICY' AND NEW.paused_by = '' AND OLD.delivery_mode <> NEW.delivery_mode)
   EXECUTE FUNCTION tell_that_suspension_is_over();
 
--- Beginning and end of a diversion are in the line's history, whatever ended it (contract 5.10). What was to be tried
--- next and has not been sent is in its place again then.
+-- A line's history has the beginning and the end of each diversion (contract 5.10). When it ends, an unsent probe goes
+-- back to its place in the main line.
 CREATE FUNCTION note_diversion() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.diverted_since IS NULL THEN

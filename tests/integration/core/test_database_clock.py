@@ -22,7 +22,7 @@ MINUTES = 10 * 60
 
 @pytest.fixture(params=[MINUTES, -MINUTES])
 def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Let this be a process of a machine whose clock is ahead by so many seconds; return these."""
+    """Set the clock of this process ahead, and return by how many seconds."""
     seconds: int = request.param
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + seconds)

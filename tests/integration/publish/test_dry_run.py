@@ -74,7 +74,7 @@ def test_each_subscription_is_told_with_its_reason(management: Client, event_typ
 @pytest.mark.behaviour("2.15")
 @pytest.mark.parametrize("destination", [None, "default", "shop", "shop/1", "nobody"])
 def test_it_decides_as_publishing_does(client: Client, event_type: EventType, destination: str | None) -> None:
-    """Whatever is configured, those that it names get a delivery when the same event is published, and nobody else."""
+    """The subscriptions that a dry run names are exactly those that get a delivery of the same event."""
     choose = random.Random(f"{destination}")  # noqa: S311 - nothing secret
     subscribers = [factories.subscriber("shop"), *(factories.subscriber() for _ in range(5))]
     for _ in range(60):

@@ -39,7 +39,7 @@ def hanging(receiver: Receiver, storage: None) -> Subscription:
 
 
 def wait_until_diverted(hanging: Subscription, times: int = 1) -> None:
-    """Wait until the subscription has been diverted so many times, and is still."""
+    """Wait until the subscription is diverted, for the `times`-th time."""
     diversions = LineEvent.objects.filter(kind="DIVERTED")
     wait_until(lambda: diversions.count() == times and is_diverted(hanging), saying=LineEvent.objects.values)
 
