@@ -104,9 +104,9 @@ class RequestGroups:
         self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._running = 0
         self._youngest: Group = {}
-        """The group that began last, empty when it has ended."""
-        self._slow_at = 0.0
-        """The loop's time from which it is slow."""
+        """The group that began last; empty when it has ended, or is slow."""
+        self._slow: asyncio.TimerHandle | None = None
+        """When the youngest group is slow."""
 
     def answered(self, pending: PendingRequest) -> "asyncio.Future[None]":
         """Return a future that is done when the request has been answered."""
@@ -118,22 +118,31 @@ class RequestGroups:
     def _begin(self) -> None:
         """Begin a group of what waits in another thread, unless one is running that is not slow, or too many are."""
         with self._lock:
-            is_gathering = bool(self._youngest) and self._loop.time() < self._slow_at
-            group = {} if is_gathering or self._running >= MAX_GROUPS else self._gathered()
+            group = {} if self._youngest or self._running >= MAX_GROUPS else self._gathered()
             self._running += bool(group)
         if group:
-            self._loop.call_at(self._slow_at, self._begin)
             self._threads.submit(self._answer_groups, group)
+            self._watch_youngest()
 
     def _gathered(self) -> Group:
         """Take the next group of what waits; the caller has the lock."""
-        if self._waiting:
-            self._slow_at = self._loop.time() + SLOW_SECONDS
         self._youngest = dict(self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting))))
         return self._youngest
 
+    def _watch_youngest(self) -> None:
+        if self._slow:
+            self._slow.cancel()
+        self._slow = self._loop.call_later(SLOW_SECONDS, self._leave, self._youngest)
+
+    def _leave(self, group: Group) -> None:
+        """Let the next group begin, since this one is slow if it is still running."""
+        with self._lock:
+            if self._youngest is group:
+                self._youngest = {}
+        self._begin()
+
     def _answer_groups(self, group: Group) -> None:
-        """Answer a group, and then what waits, unless another thread does."""
+        """Answer a group, and then what waits, unless the group was slow: then another thread does."""
         while group:
             futures = self._answer(group)
             with self._lock:
@@ -159,7 +168,7 @@ class RequestGroups:
     def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
         _set_done(futures)
         if self._youngest:
-            self._loop.call_at(self._slow_at, self._begin)
+            self._watch_youngest()
         else:
             self._begin()
 

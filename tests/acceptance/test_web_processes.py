@@ -270,6 +270,13 @@ def test_a_stopping_server_of_two_processes_finishes_its_requests(broker: Broker
 
 UNANSWERED = 8
 COMMITS_WAIT = """
+CREATE SEQUENCE messages_stored;
+CREATE FUNCTION count_message() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM nextval('messages_stored');
+  RETURN NULL;
+END $$;
+CREATE TRIGGER count_message AFTER INSERT ON delivery_message FOR EACH ROW EXECUTE FUNCTION count_message();
 CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(11);
@@ -278,7 +285,14 @@ END $$;
 CREATE CONSTRAINT TRIGGER wait_for_the_test AFTER INSERT ON delivery_message DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW EXECUTE FUNCTION wait_for_the_test();
 """
-COMMITTING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query = 'COMMIT'"
+STORED_AND_COMMITTING = """
+SELECT (SELECT last_value FROM messages_stored),
+       count(*) FILTER (WHERE state = 'active' AND query = 'COMMIT' AND wait_event_type = 'Lock') = count(*)
+  FROM pg_stat_activity
+ WHERE pid IN (SELECT pid FROM pg_locks
+                WHERE relation = 'delivery_message'::regclass AND mode = 'RowExclusiveLock')
+"""
+"""How many messages transactions have stored that wait, and whether each of these waits in its commit."""
 STORED = """
 SELECT m.id FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
  WHERE e.name = %(event_type)s AND deliveries_count = 1 ORDER BY m.id
@@ -295,7 +309,8 @@ def commits_wait(broker: Broker) -> Iterator[None]:
             yield
         finally:
             elsewhere.execute("SELECT pg_advisory_unlock(11)")
-            elsewhere.execute("DROP FUNCTION wait_for_the_test CASCADE")
+            elsewhere.execute("DROP FUNCTION wait_for_the_test, count_message CASCADE")
+            elsewhere.execute("DROP SEQUENCE messages_stored")
 
 
 @pytest.mark.behaviour("2.6", "11.3")
@@ -310,7 +325,7 @@ def test_groups_that_were_stored_and_not_answered_are_answered_when_they_are_rep
         publish(0, server.address).raise_for_status()  # with a key that was used recently, requests are grouped
         with commits_wait(broker):
             waiting = [publishers.submit(publish, number, server.address) for number in range(1, UNANSWERED)]
-            wait_until(lambda: broker.ask(COMMITTING) == [(2,)])  # the request that came first, and all others
+            wait_until(lambda: broker.ask(STORED_AND_COMMITTING) == [(UNANSWERED - 1, True)])
             os.killpg(server.process.pid, signal.SIGKILL)
         assert {type(one.exception(TIMEOUT_SECONDS)) for one in waiting} == {requests.ConnectionError}
     wait_until(lambda: len(broker.ask(STORED, event_type=event_type)) == UNANSWERED)

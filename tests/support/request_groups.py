@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import uvloop
 from django.core.handlers.wsgi import WSGIRequest
 from django.test import RequestFactory
 
@@ -50,7 +51,7 @@ def run(answer: Callable[[RequestGroups], Coroutine[Any, Any, None]]) -> None:
             for _ in range(8):
                 threads.submit(forget_connection)
 
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 def answer_group(calls: Iterable[Call]) -> None:
