@@ -27,7 +27,7 @@ from delivery.admin.read_only import (
 from delivery.admin.search import search_page
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
-from delivery.publish.errors import Refusal
+from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import MAX_EXPLAINED, explain_message
@@ -122,7 +122,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         permissions=["replay"],
         icon="replay",
         dialog=dialog("Publish this message again?", RESUBMITTING, "Publish again"),
-        refusals=(NotResubmittable, Refusal),
+        refusals=(NotResubmittable, Refusal, TooManyDeliveries),
         offered=was_not_received,
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:

@@ -63,9 +63,10 @@ class RefusedItems(Exception):
 
 
 class TooManyDeliveries(Exception):
-    """A batch would become more deliveries than one transaction may store; nothing was stored."""
+    """A publication would become more deliveries than one transaction may store; nothing was stored."""
 
     def __init__(self, deliveries: int, limit: int) -> None:
         super().__init__(
-            f"These events would become {deliveries} deliveries, and a batch may become {limit}: send smaller batches."
+            f"This would become {deliveries} deliveries, and one request may become {limit}: send smaller batches, or"
+            " raise BROKER_MAX_DELIVERIES for events with more subscriptions."
         )

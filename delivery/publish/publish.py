@@ -23,8 +23,6 @@ from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, store
 from delivery.publish.together import together
 
-MAX_BATCH_DELIVERIES: Final = 100_000
-"""More would take seconds in one transaction, and hundreds of megabytes here. One message may have any number."""
 MAX_GROUP_DELIVERIES: Final = 10_000
 """Publications that together would become more are stored one by one, so that the first does not wait for the last."""
 
@@ -60,12 +58,16 @@ class PublishTerms:
     """How long an idempotency key is kept."""
     senders: int
     """The number of QUEUE senders."""
+    max_deliveries: int
+    """How many deliveries one publication may become."""
     callbacks: CallbackTerms
 
 
 def publish_terms() -> PublishTerms:
     """Return the terms in the settings; for interfaces, which pass them on."""
-    return PublishTerms(settings.IDEMPOTENCY_KEY_HOURS, settings.QUEUE_SENDERS, callback_terms())
+    return PublishTerms(
+        settings.IDEMPOTENCY_KEY_HOURS, settings.QUEUE_SENDERS, settings.MAX_DELIVERIES, callback_terms()
+    )
 
 
 class Publication(NamedTuple):
@@ -133,11 +135,11 @@ class _Progress:
         publisher_id = self.messages[0].publisher_id if self.messages else None
         return room_for(len(self.new), publisher_id=publisher_id, limit=self.max_open)
 
-    def check_size(self) -> None:
-        """Raise `TooManyDeliveries` if several messages together would become too many."""
+    def check_size(self, max_deliveries: int) -> None:
+        """Raise `TooManyDeliveries` if its messages together would become more."""
         deliveries = sum(len(route.matches) for route in self.routes)
-        if deliveries > MAX_BATCH_DELIVERIES and len(self.new) > 1:
-            raise TooManyDeliveries(deliveries, MAX_BATCH_DELIVERIES)
+        if deliveries > max_deliveries:
+            raise TooManyDeliveries(deliveries, max_deliveries)
 
     @contextmanager
     def refusable(self) -> Iterator[None]:
@@ -180,7 +182,7 @@ def publish(messages: Sequence[NewMessage], terms: PublishTerms, *, max_open: in
         PublishInProgress: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key was used for a different publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
-        TooManyDeliveries: they would become more than a batch may.
+        TooManyDeliveries: they would become more than one publication may.
         TooManyOpenMessages: with the new ones there would be more open than `max_open`.
         MoreThanMayBeOpen: they alone are more than `max_open`.
         django.db.Error
@@ -234,7 +236,7 @@ def _routed(
     for one in opened:
         with one.refusable():
             one.routes = [*islice(routes, len(one.new))]
-            one.check_size()
+            one.check_size(terms.max_deliveries)
     return opened
 
 

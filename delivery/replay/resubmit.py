@@ -142,6 +142,7 @@ def republish(message_id: int, terms: PublishTerms) -> Accepted:
     Raises:
         NotResubmittable: it is deleted, was received or may be by a backfill, or its event type takes no copies.
         Refusal: its publisher may not publish it any more.
+        TooManyDeliveries: by now it would become more than a publish may.
     """
     with transaction.atomic():
         rows(LOCK)  # a concurrent republish has stored its copy by then

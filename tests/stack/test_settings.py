@@ -44,6 +44,7 @@ WRONG = [
     ("BROKER_RETENTION_DAYS", "36501"),
     ("BROKER_REQUESTS_PER_MINUTE", "-1"),
     ("BROKER_UPLOADS_MB", "15"),
+    ("BROKER_MAX_DELIVERIES", "0"),
     ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host:port/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host"),

@@ -138,7 +138,7 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
         **fields,
     }
     messages = [NewMessage(body=body, **fields) for body in bodies]
-    return publish(messages, PublishTerms(24, QUEUE_SENDERS, callback_terms()))
+    return publish(messages, PublishTerms(24, QUEUE_SENDERS, 100_000, callback_terms()))
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
-from delivery.publish import publish as publishing
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
@@ -226,21 +225,23 @@ def test_headers_of_the_publishers_connection_are_not_stored(client: Client) -> 
 
 
 @pytest.mark.behaviour("2.7")
-def test_a_batch_of_too_many_deliveries_is_refused_and_one_event_never(
-    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("events", "limit", "status"), [(1, 4, 202), (1, 3, 413), (2, 8, 202), (2, 7, 413)])
+def test_a_publish_of_too_many_deliveries_is_refused_before_anything_is_stored(
+    client: Client, event_type: EventType, settings: Any, events: int, limit: int, status: int
 ) -> None:
-    monkeypatch.setattr(publishing, "MAX_BATCH_DELIVERIES", 3)
+    settings.MAX_DELIVERIES = limit
     for _ in range(4):
         factories.subscription(event_type=event_type)
     item = f'{{"event": "{EVENT}", "body": 1}}'
 
-    refused = publish_batch(client, f'{{"events": [{item}, {item}]}}')
+    answer = publish(client) if events == 1 else publish_batch(client, f'{{"events": [{item}, {item}]}}')
 
-    assert problem_of(refused) == (413, "too_many_deliveries")
-    assert refused.json()["detail"].startswith("These events would become 8 deliveries, and a batch may become 3:")
-    assert (Message.objects.count(), Delivery.objects.count()) == (0, 0)
-    assert publish_batch(client, f'{{"events": [{item}]}}').status_code == 202
-    assert Delivery.objects.count() == 4
+    assert answer.status_code == status
+    assert Delivery.objects.count() == (events * 4 if status == 202 else 0)
+    if status == 413:
+        assert problem_of(answer) == (413, "too_many_deliveries")
+        assert f"would become {events * 4} deliveries, and one request may become {limit}:" in answer.json()["detail"]
+        assert not Message.objects.exists()
 
 
 @pytest.mark.behaviour("2.7", "2.6")
