@@ -13,7 +13,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Lines", "conveyor_belt", "delivery.line"),
         ("Mailboxes", "markunread_mailbox", "delivery.mailbox"),
         ("Messages", "mail", "delivery.message"),
-        ("Search messages", "search", "delivery.message", "search"),
+        ("Search", "search", "delivery.message", "search"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
         ("Dead letters", "unsubscribe", "delivery.deadletter"),
         ("Replays", "replay", "delivery.replay"),

@@ -1,7 +1,6 @@
 """Deliveries, their attempts, and dead letters: a subscriber's own, or all (contract 5.3)."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -13,11 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api import fields
-from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from broker_project.core.api.pagination import Order, Page, PageQuery, Search, page_of
 from broker_project.core.api.views import Records, operation
-from delivery.api.searches import SEARCHED, SearchQuery, searched_deliveries
+from delivery.api.searches import SEARCHED, SearchQuery, found_by, searched_deliveries
 from delivery.models import OPEN_SHELF, Attempt, Delivery
 from delivery.status import delivery_search
+from delivery.status.delivery_search import Finder
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
@@ -156,13 +156,10 @@ class Deliveries(Records[Delivery]):
         rows, find = self.filtered(self.get_queryset(), query), self._find(query)
         if query.keys() & {*SEARCHED, "event_type"}:
             return searched_deliveries(rows, self.order, query, find)
-        if find is None:
-            return page_of(rows, self.order, query)
-        return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
+        return page_of(rows, self.order, query, Search(found_by(find)) if find else None)
 
-    def _find(self, query: dict[str, Any]) -> Callable[..., list[int]] | None:
+    def _find(self, query: dict[str, Any]) -> Finder | None:
         """Return what finds the ids of a page; None: the database does, by an index."""
-        status = query.get("status")
         if query.keys() & {"message_id", "group"}:
             return None
         ids = _subscription_ids(
@@ -170,9 +167,7 @@ class Deliveries(Records[Delivery]):
             subscriber__name=query.get("subscription__subscriber__name"),
             pk=query.get("subscription_id"),
         )
-        if ids is not None:
-            return partial(delivery_search.deliveries_of, ids, status)
-        return partial(delivery_search.in_flight, None) if status == DeliveryStatus.IN_FLIGHT else None
+        return delivery_search.finder_of(ids, query.get("status"))
 
 
 class DeadLetterQuery(PageQuery):
@@ -206,13 +201,8 @@ class DeadLetters(Records[Delivery]):
             return page_of(rows.none(), self.order, query)
         ids = _subscription_ids(key_of(self.request), event_type, subscriber__name=query.get("subscriber"))
         event_type_id = event_type.pk if event_type else None
-
-        def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
-            return rows.filter(
-                pk__in=delivery_search.dead_letters(reasons, ids, event_type_id=event_type_id, **asdict(stretch))
-            )
-
-        return page_of(rows, self.order, query, find)
+        find = partial(delivery_search.dead_letters, reasons, ids, event_type_id=event_type_id)
+        return page_of(rows, self.order, query, Search(found_by(find)))
 
 
 @operation(

@@ -14,14 +14,14 @@ from broker_project.core.api.views import Records
 from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer
-from delivery.api.searches import SEARCHED, SearchQuery, searched_messages
+from delivery.api.searches import SEARCHED, SearchQuery, along_one_index, searched_messages
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
 from delivery.status.queue_status import groups_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayPublish, key_of, records_of
-from subscriptions.models import EventType, KeyKind, Publisher, Scope
+from subscriptions.models import KeyKind, Scope
 
 CALLBACKS_SHOWN: Final = 100
 DELIVERIES_SHOWN: Final = 1_000
@@ -136,22 +136,10 @@ class Messages(Records[Message]):
         if not query.keys() & {*SEARCHED, "subscriber", "status"}:
             return super().page(query)
         rows = self.get_queryset().filter(answers=None).defer("body", "headers")
-        names = EventType.objects.filter(name=query.get("event_type"))
-        along = rows
-        if key_of(self.request).publisher_id is None:  # one index; all other conditions are for the slices
-            if "event_type" in query:
-                along = rows.filter(event_type__in=[*names.values_list("pk", flat=True)])
-            elif "publisher" in query:
-                publishers = Publisher.objects.filter(name=query["publisher"])
-                along = rows.filter(publisher__in=[*publishers.values_list("pk", flat=True)])
+        along = rows if key_of(self.request).publisher_id else along_one_index(rows, query)
         return searched_messages(along, rows, self.order, query)
 
     def filtered(self, rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
         """Return the rows with the filters' values, without bodies; replies are found by their callbacks."""
-        columns = {**query}
-        rows = rows.filter(answers=None).defer("body", "headers")
-        if "event_type" in columns:
-            # Read first: only a constant tells the planner which part of the index it needs.
-            names = EventType.objects.filter(name=columns.pop("event_type"))
-            rows = rows.filter(event_type__in=[*names.values_list("pk", flat=True)])
-        return super().filtered(rows, columns)
+        rows = along_one_index(rows.filter(answers=None).defer("body", "headers"), query)
+        return super().filtered(rows, {name: value for name, value in query.items() if name != "event_type"})

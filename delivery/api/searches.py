@@ -1,16 +1,18 @@
 """The filters by which messages and deliveries are searched for, beside those that an index answers (contract 2.16)."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
 from broker_project.core.api.fields import MomentField, TextField
-from broker_project.core.api.pagination import Order, Page, PageQuery, Search, Stretch, searched_page
+from broker_project.core.api.pagination import Order, Page, PageQuery, Search, Stretch, page_of
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.status.delivery_search import Finder
 from delivery.status.message_search import HeaderValue, MessageSearch, ids_between
 from subscriptions.filters import parse_filter, validate_filter
+from subscriptions.models import EventType, Publisher
 
 SEARCHED: Final = ("from", "to", "publisher", "idempotency_key", "header", "filter")
 """The filters of both lists that no index answers alone."""
@@ -67,6 +69,15 @@ def _along(rows: QuerySet[Any], low: int, high: int) -> Callable[[Stretch], Sequ
     return read
 
 
+def along_one_index(rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
+    """Narrow messages by the one condition of the query that an index answers; all others are for the slices."""
+    if "event_type" in query:
+        return rows.filter(event_type__in=[*EventType.objects.filter(name=query["event_type"])])
+    if "publisher" in query:
+        return rows.filter(publisher__in=[*Publisher.objects.filter(name=query["publisher"])])
+    return rows
+
+
 def searched_messages(
     along: QuerySet[Message], rows: QuerySet[Message], order: Order, query: dict[str, Any]
 ) -> Page[Message]:
@@ -77,15 +88,12 @@ def searched_messages(
     if "idempotency_key" in query:
         along = rows.filter(wanted.columns)
     low, high = ids_between(Message.objects.all(), "published_at", query.get("from"), query.get("to"))
-    search = Search(_along(along, low, high), wanted.kept, "published_at", wanted.slice_size, low, high)
-    return searched_page(rows, order, query, search)
+    search = Search(_along(along, low, high), wanted.kept, wanted.slice_size, "published_at", low, high)
+    return page_of(rows, order, query, search)
 
 
 def searched_deliveries(
-    rows: QuerySet[Delivery],
-    order: Order,
-    query: dict[str, Any],
-    find: Callable[..., Sequence[int]] | None,
+    rows: QuerySet[Delivery], order: Order, query: dict[str, Any], find: Finder | None
 ) -> Page[Delivery]:
     """Return a page of deliveries: candidates are found by `find`, which an index answers, or read from `rows`."""
     wanted = _messages_in(query)
@@ -93,9 +101,6 @@ def searched_deliveries(
     if "idempotency_key" in query:
         keyed = Message.objects.filter(wanted.columns).values_list("pk", flat=True)
         rows, find = rows.filter(message__in=[*keyed]), None
-
-    def found(stretch: Stretch) -> Sequence[int]:
-        return find(key=stretch.key, downwards=stretch.downwards, limit=stretch.limit) if find else ()
 
     def kept(ids: Sequence[int]) -> Collection[int]:
         timely = Delivery.objects.filter(_between("created_at", query), pk__in=ids)
@@ -105,5 +110,10 @@ def searched_deliveries(
         kept_messages = wanted.kept([*{one for one in messages.values() if one}])
         return {one for one, message_id in messages.items() if message_id in kept_messages}
 
-    candidates = found if find else _along(rows, low, high)
-    return searched_page(rows, order, query, Search(candidates, kept, "created_at", wanted.slice_size, low, high))
+    candidates = found_by(find) if find else _along(rows, low, high)
+    return page_of(rows, order, query, Search(candidates, kept, wanted.slice_size, "created_at", low, high))
+
+
+def found_by(find: Finder) -> Callable[[Stretch], Sequence[int]]:
+    """Return what reads the ids of a stretch with `find`."""
+    return lambda stretch: find(key=stretch.key, downwards=stretch.downwards, limit=stretch.limit)

@@ -1,6 +1,7 @@
 """Find deliveries by subscription, status or line, a page at a time, and count dead letters (contract 5.3, 9.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, LiteralString, TypeVar
 
 from django.db.models import QuerySet
@@ -9,9 +10,11 @@ from broker_project.core.db import rows
 from delivery.filing import APART, subscriptions_with
 from delivery.models import OPEN_SHELF, Delivery, standing
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus, WaitsFor
+from delivery.statuses import DEAD, FINAL, UNFINISHED, DeliveryStatus, WaitsFor
 
 Row = TypeVar("Row", bound=Delivery)
+Finder = Callable[..., list[int]]
+"""Finds ids along an index: those beyond `key`, None: from the end; `downwards` or not; at most `limit`."""
 
 FEW: Final = 1_000
 """Up to this many of a subscription are sorted for a page; more are found often enough by walking all fetched ones."""
@@ -233,6 +236,15 @@ def dead_letters(
         )
     ]
     return sorted(found, reverse=downwards)[:limit]
+
+
+def finder_of(subscription_ids: Sequence[int] | None, status: str | None) -> Finder | None:
+    """Return what finds deliveries of these subscriptions, None for all, in this status; None: no index does."""
+    if subscription_ids is not None:
+        return partial(deliveries_of, subscription_ids, status)
+    if status == DeliveryStatus.IN_FLIGHT:
+        return partial(in_flight, None)
+    return partial(dead_letters, [status], None) if status in FINAL - {DeliveryStatus.DELIVERED} else None
 
 
 def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:

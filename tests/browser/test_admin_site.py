@@ -1,10 +1,10 @@
-"""What only a browser shows: confirmations, filters of lists, operators of filters."""
+"""What only a browser shows: confirmations, filters of lists, operators of filters, forms with results."""
 
 from typing import Any
 
 import pytest
 
-from delivery.models import Replay, ReplayKind
+from delivery.models import Delivery, Message, Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
 from tests.support.chromium import Page
@@ -57,7 +57,7 @@ def test_inactivating_says_what_is_lost_and_is_not_taken_for_pausing(page: Page,
     page.click("a", "More")
     page.click("nav a", "Inactivate (loses messages)")
     page.wait_for("location.pathname.endsWith('/inactivate/')")
-    page.wait_for("document.body.innerText.includes('In the last 24 hours that would have been 3 deliveries')")
+    page.wait_for("document.body?.innerText.includes('In the last 24 hours that would have been 3 deliveries')")
     assert "3 now, are kept" in page.text()
     assert "To lose nothing, pause instead." in page.text()
     assert colour(page, "#content form button[type=submit]") != harmless
@@ -103,3 +103,32 @@ def test_an_operator_is_read_as_it_is_typed(page: Page, live_server: Any, path: 
     operators = page.evaluate(DRAWN_OTHERWISE)
     assert operators
     assert [text for text, is_drawn_otherwise in operators if is_drawn_otherwise] == []
+
+
+def test_an_event_type_is_asked_who_would_get_its_sample(page: Page, live_server: Any) -> None:
+    placed = factories.event_type("Shop.Order.Placed", sample='{"state": "open"}')
+    factories.subscription(factories.subscriber("warehouse"), placed)
+    factories.subscription(factories.subscriber("billing"), placed, filter="$$->'Body'->>'state' = 'paid'")
+    page.open(f"{live_server.url}/admin/subscriptions/eventtype/{placed.pk}/change/")
+    page.click("a", "Who would get it?")
+    page.wait_for("location.pathname.endsWith('/dry-run/')")
+    page.click("#dry-run button", "Who would get it?")
+    page.wait_for("document.body?.innerText.includes('ROUTED, 1 delivery')")
+    rows = page.evaluate("[...document.querySelectorAll('#content section tbody tr')].map(row => row.innerText)")
+    assert ["warehouse" in rows[0], "RECEIVES" in rows[0], "There is no filter." in rows[0]] == [True] * 3
+    assert ["billing" in rows[1], "FILTER" in rows[1], "open" in rows[1], "'paid'" in rows[1]] == [True] * 4
+    assert len(rows) == 2
+    assert not Message.objects.exists()
+
+
+def test_a_search_finds_what_is_chosen_and_keeps_what_was_typed(page: Page, live_server: Any) -> None:
+    broker.publish_numbered(factories.subscription().event_type, 5)
+    page.open(f"{live_server.url}/admin/delivery/message/search/")
+    page.evaluate("""document.querySelector('#search [name=filter]').value = "$$->'Body' < '2'" """)
+    page.evaluate("document.querySelector('#search [name=kind]').value = 'deliveries'")
+    page.click("#search button", "Search")
+    page.wait_for("document.body?.innerText.includes('Deliveries found: 2')")
+    assert page.evaluate("document.querySelector('#search [name=filter]').value") == "$$->'Body' < '2'"
+    rows = page.evaluate("[...document.querySelectorAll('#content section tbody tr td a')].map(cell => cell.innerText)")
+    found = Delivery.objects.order_by("-pk").values_list("pk", "message_id")[3:]
+    assert rows == [str(number) for pair in found for number in pair]

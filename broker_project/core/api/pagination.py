@@ -1,7 +1,7 @@
 """Lists a page at a time: a signed cursor instead of page numbers, and nothing is counted."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
@@ -94,78 +94,68 @@ class Stretch:
     limit: int
 
 
-def page_of(
-    rows: QuerySet[Row],
-    order: Order,
-    query: dict[str, Any],
-    find: Callable[[QuerySet[Row], Stretch], QuerySet[Row]] | None = None,
-) -> Page[Row]:
-    """Return the page of `rows` that the validated `PageQuery` asks for.
-
-    Where the database would not find the page by an index, `find` narrows the rows to those of the page. A cursor that
-    this list did not make raises `InvalidQuery`.
-    """
-    limit, cursor = query["limit"], query.get("cursor")
-    back, key = decoded_cursor(cursor, order) if cursor else (False, None)
-    downwards = order.descending != back
-    if cursor:
-        rows = rows.filter(_beyond(order, key, "lt" if downwards else "gt"))
-    if find:
-        rows = find(rows, Stretch(key, downwards, limit + 1))
-    found = list(rows.order_by(*(f"{'-' if downwards else ''}{column}" for column in order.columns))[: limit + 1])
-    has_more, kept = len(found) > limit, found[:limit]
-    kept = kept[::-1] if back else kept
-    has_previous, has_next = (has_more, True) if back else (cursor is not None, has_more)
-    return Page(
-        kept,
-        encoded_cursor(order, _key_of(kept[0], order), back=True) if kept and has_previous else None,
-        encoded_cursor(order, _key_of(kept[-1], order)) if kept and has_next else None,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which rows a list is searched for, where no index finds them."""
+    """How the rows of a list are found by their ids, where the database alone would not find them along an index."""
 
     candidates: Callable[[Stretch], Sequence[int]]
     """Reads ids along an index."""
-    kept: Callable[[Sequence[int]], Collection[int]]
+    kept: Callable[[Sequence[int]], Collection[int]] = frozenset
     """Returns which of these ids are wanted."""
-    time_column: str
-    slice_size: int
-    """How many ids are looked at together."""
+    slice_size: int | None = None
+    """How many ids are looked at together; None: as many as the page needs."""
+    time_column: str = "pk"
+    """Tells until when a search has come that ends before its page is full."""
     low: int = 0
     high: int = MAX_ID
     """The ids from `low` on and below `high` are searched."""
 
+    def found(self, stretch: Stretch) -> tuple[list[int], int | None]:
+        """Return the ids of a stretch; if the search ends after `SEARCH_SECONDS`, also the last id it looked at."""
+        until, size = monotonic() + SEARCH_SECONDS, self.slice_size or stretch.limit
+        at = (self.high if stretch.downwards else self.low - 1) if stretch.key is None else stretch.key
+        found: list[int] = []
+        while len(found) < stretch.limit:
+            if monotonic() >= until:
+                return found, at
+            ids = self.candidates(Stretch(at, stretch.downwards, size))
+            within = [one for one in ids if self.low <= one < self.high]
+            kept = self.kept(within)
+            found += [one for one in within if one in kept]
+            if len(within) < size:
+                break
+            at = ids[-1]
+        return found[: stretch.limit], None
 
-def searched_page(rows: QuerySet[Row], order: Order, query: dict[str, Any], search: Search) -> Page[Row]:
-    """Return the page of those `rows` that a search keeps: it ends when the page is full, or after `SEARCH_SECONDS`."""
-    limit, cursor, until = query["limit"], query.get("cursor"), monotonic() + SEARCH_SECONDS
+
+def page_of(rows: QuerySet[Row], order: Order, query: dict[str, Any], search: Search | None = None) -> Page[Row]:
+    """Return the page of `rows` that the validated `PageQuery` asks for, of those that `search` finds if it is given.
+
+    A cursor that this list did not make raises `InvalidQuery`.
+    """
+    limit, cursor = query["limit"], query.get("cursor")
     back, key = decoded_cursor(cursor, order) if cursor else (False, None)
-    downwards = order.descending != back
-    at = key if key is not None else (search.high if downwards else search.low - 1)
-    found: list[int] = []
-    is_over = False
-    while not is_over and len(found) <= limit and monotonic() < until:
-        ids = [*search.candidates(Stretch(at, downwards, search.slice_size))]
-        within = [one for one in ids if search.low <= one < search.high]
-        kept = search.kept(within)
-        found += [one for one in within if one in kept]
-        is_over = len(within) < search.slice_size
-        at = ids[-1] if ids else at
-    is_full = len(found) > limit
-    page = sorted(found[:limit], reverse=order.descending)
-    by_id = rows.in_bulk(page)
-    goes_on = (
-        encoded_cursor(order, at if not is_full else found[limit - 1], back=back) if is_full or not is_over else None
+    stretch = Stretch(key, order.descending != back, limit + 1)
+    if search:
+        keys, stopped = search.found(stretch)
+        by_key = rows.in_bulk(keys[:limit])
+    else:
+        beyond = Q() if key is None else _beyond(order, key, "lt" if stretch.downwards else "gt")
+        columns = [f"{'-' if stretch.downwards else ''}{column}" for column in order.columns]
+        by_key = {_key_of(one, order): one for one in rows.filter(beyond).order_by(*columns)[: stretch.limit]}
+        keys, stopped = [*by_key], None
+    onwards = keys[limit - 1] if len(keys) > limit else stopped
+    returns = keys[0] if keys and cursor else None
+    previous, following = (onwards, returns) if back else (returns, onwards)
+    page = Page(
+        [by_key[one] for one in (keys[:limit][::-1] if back else keys[:limit]) if one in by_key],
+        None if previous is None else encoded_cursor(order, previous, back=True),
+        None if following is None else encoded_cursor(order, following),
     )
-    returns = encoded_cursor(order, page[-1 if back else 0], back=not back) if page and cursor else None
-    searched_until = None
-    if not is_full and not is_over:
-        searched_until = rows.model._default_manager.values_list(search.time_column, flat=True).filter(pk=at).first()  # noqa: SLF001 - documented by Django
-    previous, following = (goes_on, returns) if back else (returns, goes_on)
-    return Page([by_id[one] for one in page if one in by_id], previous, following, searched_until)
+    if search is None or stopped is None:
+        return page
+    times = rows.model._default_manager.filter(pk=stopped).values_list(search.time_column, flat=True)  # noqa: SLF001 - documented by Django
+    return replace(page, searched_until=times.first())
 
 
 def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Response:
@@ -209,7 +199,7 @@ def _beyond(order: Order, key: Any, comparison: str) -> Q:
 
 def _key_of(row: Model, order: Order) -> Any:
     key = getattr(row, order.column)
-    return [getattr(row, order.first).isoformat(), key] if order.first else key
+    return (getattr(row, order.first).isoformat(), key) if order.first else key
 
 
 def encoded_cursor(order: Order, key: Any, *, back: bool = False) -> str:

@@ -1,24 +1,31 @@
 """Search for messages and deliveries by what no index knows: time, headers, body, publisher, key."""
 
 import datetime as dt
+import re
 import time
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
 from broker_project.core.api import pagination
+from delivery.admin import search as admin_search
+from delivery.admin.search import OF_CONTENTS
 from delivery.models import Delivery, Message
 from delivery.status import message_search
-from subscriptions.models import EventType
+from subscriptions.models import EventType, Subscriber
 from tests.support import factories
+from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, publish, read_pages
 
 pytestmark = pytest.mark.django_db
 
 OPEN = "$$->'Body'->>'state' = 'open'"
 MESSAGES, DELIVERIES = "/api/v1/messages", "/api/v1/deliveries"
+ADMIN = "/admin/delivery/message/search/"
+KINDS = {"messages": "message", "deliveries": "delivery"}
 
 
 @pytest.fixture
@@ -120,3 +127,74 @@ def test_the_ends_of_a_range_are_found_by_bisection(stored: list[int]) -> None:
     )
     assert low <= stored[0] < stored[-1] < high
     assert time.monotonic() - began < 10
+
+
+@pytest.fixture
+def searching() -> Client:
+    """The admin site of somebody who may see contents."""
+    return browser_with("delivery.view_message", "delivery.view_delivery", "delivery.view_payload")
+
+
+def shown(browser: Client, **asked: str) -> tuple[list[int], str]:
+    """Return the ids that the page of the admin site shows, and the whole page."""
+    page = browser.post(ADMIN, asked).content.decode()
+    return [int(one) for one in re.findall(rf"/admin/delivery/{KINDS[asked['kind']]}/(\d+)/change/", page)], page
+
+
+@pytest.mark.behaviour("2.16")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_admin_searches_for_both_kinds(searching: Client, stored: list[int], kind: str) -> None:
+    store = Subscriber.objects.get()
+    by_message = dict(Delivery.objects.values_list("message_id", "pk"))
+    odd = [one if kind == "messages" else by_message[one] for one in stored[1::2]][::-1]
+    assert shown(searching, kind=kind, filter=f"{OPEN} AND $$->'Body'->'n' > '4'")[0] == odd[:3]
+    assert shown(searching, kind=kind, header="X-Team: blue", subscriber=str(store.pk), status="PENDING")[0] == odd
+    assert shown(searching, kind=kind, idempotency_key="order-3")[0] == [odd[3]]
+    assert shown(searching, kind=kind, event_type=str(EventType.objects.get(name=EVENT).pk), status="REJECTED")[0] == []
+
+
+@pytest.mark.behaviour("2.16")
+def test_the_admin_goes_on_with_a_search(searching: Client, stored: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_search, "MAX_SHOWN", 3)
+    asked, seen = {"kind": "messages", "header": "X-Team"}, []
+    while True:
+        found, page = shown(searching, **asked)
+        seen.append(found)
+        goes_on = re.search(r'name="cursor" value="([^"]+)"', page)
+        if not goes_on:
+            break
+        asked["cursor"] = goes_on[1]
+    assert seen == [stored[5::2][::-1], stored[1:5:2][::-1]]
+    found, page = shown(searching, **{**asked, "kind": "deliveries"})
+    assert (found, "This search cannot be continued." in page) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"from_": "yesterday"}, "Enter a valid date/time."),
+        ({"from_": "2026-12-24 18:00", "to": "2026-12-24"}, "This is not after the beginning."),
+        ({"filter": "$$->"}, "Expected"),
+        ({"status": "SENT"}, "Select a valid choice."),
+        ({"event_type": "99"}, "Select a valid choice."),
+        ({"cursor": "x"}, "This search cannot be continued."),
+    ],
+)
+def test_the_admin_says_what_is_wrong_and_keeps_what_was_typed(
+    searching: Client, stored: list[int], asked: dict[str, str], error: str
+) -> None:
+    found, page = shown(searching, kind="messages", header="X-Typed", **asked)
+    assert (found, error in page, 'value="X-Typed"' in page) == ([], True, True)
+    assert [escape(text) in page for name, text in asked.items() if name in {"from_", "to", "filter"}].count(False) == 0
+
+
+def test_the_admin_searches_contents_only_with_permission(stored: list[int]) -> None:
+    browser = browser_with("delivery.view_message")
+    page = browser.get(ADMIN).content.decode()
+    assert [f'name="{name}"' in page for name in (*OF_CONTENTS, "publisher")] == [False, False, False, True]
+    assert "You do not have the permission to see bodies and headers" in page
+    for asked in ({"filter": "$$->'Body'->'n' = '4'"}, {"header": "X-Team"}, {"idempotency_key": "order-3"}):
+        assert shown(browser, kind="messages", **asked)[0] == stored[::-1], "as if it had not been asked"
+    found, page = shown(browser, kind="deliveries")
+    assert (found, "Select a valid choice." in page) == ([], True)
+    assert browser_with("delivery.view_delivery").get(ADMIN).status_code == 403
