@@ -21,7 +21,7 @@ from delivery.dispatch import sweep
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
 from delivery.maintenance import clock, expiry, partitions
-from delivery.maintenance.retention import delete_old_records, drop_past_days
+from delivery.maintenance.retention import RetentionDiffers, check_keep_days, delete_old_records, drop_past_days
 from delivery.publish import idempotency
 from delivery.replay import backfill_job, replay_job
 from subscriptions.credentials.signing_secrets import forget_former_secrets
@@ -135,7 +135,10 @@ def maintain(
     """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
 
     Finished days are kept for `keep_days`, and `until_summarized` if that is set.
+
+    Raises `RetentionDiffers`: another worker keeps them for another time. Nothing is dropped then.
     """
+    check_keep_days(keep_days)
     today = partitions.today()
     partitions.open_days(today)
     expiry.expire_replies()
@@ -168,7 +171,7 @@ class Maintainer(_Stoppable):
             try:
                 self._maintain_once()
                 due_at += maintenance_pause(partitions.seconds_left())
-            except Error as failure:
+            except (Error, RetentionDiffers) as failure:
                 log.warning("maintenance.failed", reason=failure)
                 due_at += RETRY_SECONDS
             finally:

@@ -19,13 +19,24 @@ from delivery.models import StorageDay
 REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < clock_timestamp() - make_interval(days => %s::int)"
 COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < clock_timestamp() - make_interval(days => %s::int)"
 SLICE: Final = 5_000
-LINE_EVENTS: Final = f"""
-DELETE FROM delivery_lineevent
+HISTORIES: Final = ("delivery_lineevent", "subscriptions_statuschange")
+OLD_HISTORY: Final = """
+DELETE FROM {table}
  WHERE at < clock_timestamp() - make_interval(days => %s::int)
-   AND id = ANY (ARRAY(SELECT id FROM delivery_lineevent ORDER BY id LIMIT {SLICE}))
+   AND id = ANY (ARRAY(SELECT id FROM {table} ORDER BY id LIMIT {slice}))
 RETURNING id
 """
-"""Of the oldest ones: ids rise with time, so no index of times is needed."""
+"""Of the oldest rows: ids rise with time, so no index of times is needed."""
+
+KEEP_DAYS_LOCK: Final = "hashtext('delivery.retention')"
+"""First half of the advisory locks by which workers tell each other how many days they keep: the second half."""
+HOLD_KEEP_DAYS: Final = f"SELECT pg_advisory_lock_shared({KEEP_DAYS_LOCK}, %s::int)"
+OTHER_KEEP_DAYS: Final = f"""
+SELECT l.objid::bigint FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+ WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+   AND l.classid::bigint = {KEEP_DAYS_LOCK}::bigint & 4294967295 AND l.objid::bigint <> %s
+ LIMIT 1
+"""
 
 HINT: Final = (
     "past their time, but kept until they are summarized: the runs in the admin say why they are not; `manage.py"
@@ -53,12 +64,35 @@ GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
 TABLES: Final = (MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS)
 
 
+class RetentionDiffers(Exception):
+    """Another worker on this database keeps data for another time, and the shorter time would win."""
+
+
+def hold_keep_days(keep_days: int) -> None:
+    """Let other workers know how many days this one keeps, as long as this thread keeps its connection.
+
+    Raises `RetentionDiffers`: see `check_keep_days`.
+    """
+    rows(HOLD_KEEP_DAYS, [keep_days])
+    check_keep_days(keep_days)
+
+
+def check_keep_days(keep_days: int) -> None:
+    """Raise `RetentionDiffers` if a worker that is running keeps another number of days."""
+    for (other,) in rows(OTHER_KEEP_DAYS, [keep_days]):
+        raise RetentionDiffers(
+            f"BROKER_RETENTION_DAYS is {keep_days} here, and {other} in a worker that uses the same database: set both"
+            " to the same, or stop the other one first."
+        )
+
+
 def delete_old_records(*, keep_days: int) -> None:
-    """Delete replays and backfills that ended, counts of volatile messages, and lines' history, `keep_days` ago."""
+    """Delete what ended or happened `keep_days` ago: replays, backfills, counts of volatile messages, and histories."""
     for statement in (REPLAYS, COUNTS):
         rows(statement, [keep_days])
-    while len(rows(LINE_EVENTS, [keep_days])) == SLICE:
-        pass
+    for table in HISTORIES:
+        while len(rows(OLD_HISTORY.format(table=table, slice=SLICE), [keep_days])) == SLICE:
+            pass
 
 
 def days_kept() -> list[dt.date]:

@@ -27,6 +27,7 @@ from delivery.limits import (
     SWEEP_SECONDS,
 )
 from delivery.maintenance.periodic import Maintainer, PeriodicJobs
+from delivery.maintenance.retention import RetentionDiffers, hold_keep_days
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.rounds import NO_LINK
 
@@ -70,6 +71,9 @@ class Worker(threading.Thread):
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
         self._memory = SweepMemory(self.worker, queues)
+        self._keep_days = keep_days
+        self._has_locks: object = None
+        """The connection on which this thread has taken its locks."""
         self.event_loop = EventLoop(
             worker=self.worker,
             queue_max_in_flight=queue_max_in_flight,
@@ -84,12 +88,10 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
-        self._maintainer.start()
-        self._periodic_jobs.start()
         self._guarded(self._begin)
         while not self._stopping.wait(SWEEP_SECONDS):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
-        forget_connection()
+        _close_connection()
 
     def wait_until_started(self) -> EventLoop | None:
         """Return the event loop once the database has answered; None if it does not."""
@@ -106,19 +108,28 @@ class Worker(threading.Thread):
 
     def _begin(self) -> None:
         DATABASE_CLOCK.refresh()
-        if self._has_name():
+        if self._takes_locks():
             log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
-        else:
-            log.error("worker.name_taken", worker=self.worker, hint="give each worker its own BROKER_WORKER_NAME")
+        self._maintainer.start()
+        self._periodic_jobs.start()
         self.event_loop.start()
         self._has_started.set()
 
-    def _has_name(self) -> bool:
-        """Tell whether no other living process has our name; one that was just killed gets time to vanish.
+    def _takes_locks(self) -> bool:
+        """Take the locks that last as long as this thread keeps its connection; return whether our name is ours.
 
-        The lock lasts as long as this thread keeps its connection.
+        Raises `RetentionDiffers`.
         """
         connection.ensure_connection()
+        hold_keep_days(self._keep_days)
+        has_name = self._has_name()
+        if not has_name:
+            log.error("worker.name_taken", worker=self.worker, hint="give each worker its own BROKER_WORKER_NAME")
+        self._has_locks = connection.connection
+        return has_name
+
+    def _has_name(self) -> bool:
+        """Tell whether no other living process has our name; one that was just killed gets time to vanish."""
         until = time.monotonic() + NAME_SECONDS
         while time.monotonic() < until:
             ((granted,),) = rows(HAS_NAME, [self.worker])
@@ -128,6 +139,8 @@ class Worker(threading.Thread):
 
     def _sweep(self) -> None:
         DATABASE_CLOCK.refresh()
+        if connection.connection is not self._has_locks:  # PostgreSQL was away, and the locks went with the connection
+            self._takes_locks()
         due = due_lines()
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         untaken = wake_workers_of(due)
@@ -142,7 +155,10 @@ class Worker(threading.Thread):
             act()
         except Error as failure:
             log.warning("worker.database_failed", reason=failure)
-            forget_connection()
+            _close_connection()
+        except RetentionDiffers as differs:
+            log.error("worker.refused", reason=str(differs))  # noqa: TRY400 - one line, that says what to do
+            os._exit(os.EX_CONFIG)
         except Exception:
             log.exception("worker.failed")
             self._on_failure()
@@ -151,6 +167,13 @@ class Worker(threading.Thread):
     def _on_failure(self) -> None:
         """End the process: its supervisor starts a new one, which recovers what this one leaves."""
         os._exit(os.EX_SOFTWARE)
+
+
+def _close_connection() -> None:
+    """Close this thread's connection, and with it the locks; the pool would keep both."""
+    if connection.connection is not None:
+        connection.connection.close()
+    forget_connection()
 
 
 _workers: list[Worker] = []

@@ -107,12 +107,12 @@ def running_worker(name: str = "worker", **options: Any) -> Iterator[Worker]:
         worker.stop()
 
 
-def lone_worker(name: str) -> process.Worker:
+def lone_worker(name: str, *, keep_days: int = 14) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
     return process.Worker(
         name,
         queues=settings.QUEUES,
-        keep_days=14,
+        keep_days=keep_days,
         queue_max_in_flight=MAX_IN_FLIGHT,
         terms=callback_terms(),
         egress=settings.EGRESS_POLICY,

@@ -364,6 +364,33 @@ def test_a_name_is_a_workers_own_as_long_as_it_lives(storage: None, monkeypatch:
     assert said == ["worker.started", "worker.name_taken"]
 
 
+@pytest.mark.behaviour("11.3")
+def test_a_name_is_taken_again_after_the_database_was_away(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "NAME_SECONDS", 1.0)
+    first, second = lone_worker("twin"), lone_worker("twin")
+    try:
+        first.start()
+        assert first.wait_until_started()
+        ((before,),) = name_holders()
+        execute("SELECT pg_terminate_backend(%s)", [before])
+        wait_until(lambda: name_holders() not in ([], [(before,)]))
+        with capture_logs() as logged:
+            second.start()
+            assert second.wait_until_started()
+    finally:
+        first.stop()
+        second.stop()
+    assert [one["event"] for one in logged if one["event"].startswith("worker.")][:1] == ["worker.name_taken"]
+
+
+def name_holders() -> list[tuple[int]]:
+    """Return the server process that has the lock of the name `twin`."""
+    return execute(
+        "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+        " AND objid::bigint = hashtext('twin')::bigint & 4294967295"
+    )
+
+
 def close_idle_connections() -> None:
     """Let the pool close what nobody uses, as it does after some minutes."""
     pool = cast(Any, connection).pool

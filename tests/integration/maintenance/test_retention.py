@@ -1,6 +1,7 @@
 """Days are opened ahead, and dropped once they are old and summarized (contract 11.4)."""
 
 import datetime as dt
+import os
 import threading
 from typing import Any
 
@@ -31,7 +32,7 @@ from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import Publisher, Subscription
+from subscriptions.models import Publisher, StatusChange, Subscription
 from tests.support import broker
 from tests.support.api import publish
 from tests.support.database import do_and_disconnect, execute, lock_waiters
@@ -127,15 +128,35 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
 
 
 @pytest.mark.django_db
-def test_a_lines_history_is_kept_as_long_as_its_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "LINE_EVENTS", retention.LINE_EVENTS.replace(str(retention.SLICE), "2"))
+def test_histories_are_kept_as_long_as_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "SLICE", 2)
     line = Line.objects.get(subscriber=subscriber(), lane="main")
     now = timezone.now()
     for days in (KEEP_DAYS + 2, KEEP_DAYS + 2, KEEP_DAYS + 1, KEEP_DAYS - 1, 0):
         LineEvent.objects.create(line=line, kind="RELEASED", at=now - dt.timedelta(days=days))
+        StatusChange.objects.create(subscriber_id=1, status="ACTIVE", at=now - dt.timedelta(days=days))
     retention.delete_old_records(keep_days=KEEP_DAYS)
-    assert [now - event.at for event in line.events.order_by("id")] == [dt.timedelta(KEEP_DAYS - 1), dt.timedelta(0)]
+    for history in (LineEvent, StatusChange):
+        kept = history.objects.order_by("id").values_list("at", flat=True)
+        assert [now - at for at in kept] == [dt.timedelta(KEEP_DAYS - 1), dt.timedelta(0)]
+
+
+def test_workers_with_another_retention_are_refused(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: list[int] = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    first, second = broker.lone_worker("first"), broker.lone_worker("second", keep_days=KEEP_DAYS + 1)
+    try:
+        first.start()
+        assert first.wait_until_started()
+        with structlog.testing.capture_logs() as logged:
+            second.start()
+            wait_until(lambda: statuses)
+    finally:
+        second.stop()
+        first.stop()
+    assert statuses[0] == os.EX_CONFIG
+    (said, *_) = [one["reason"] for one in logged if one["event"] == "worker.refused"]
+    assert said.startswith("BROKER_RETENTION_DAYS is 15 here, and 14 in a worker that uses the same database:")
 
 
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
