@@ -79,9 +79,10 @@ page AS MATERIALIZED (
   SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
     FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
     JOIN delivery_open d ON d.id = ANY (ARRAY[h.id]) AND d.status = 'PENDING'
+    JOIN delivery_line l ON l.id = h.line_id
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
+   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR {IS_SENT_IN} AND u.status = 'ACTIVE') AND {LIVES}
   UNION ALL
 -- end
   SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (

@@ -16,7 +16,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from delivery.status.line_status import Diversion, LineState, diversions_of, line_statuses
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import RetryPolicy, Subscription
+from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.retry_policies import OnExhausted
 from tests.support import broker
@@ -258,6 +258,25 @@ def test_a_line_of_several_places_times_out_once_in_each(
     assert sorted(receiver.bodies("/a")[6:]) == [b"%d" % number for number in range(3, 9)]
 
 
+@pytest.mark.behaviour("5.10")
+def test_what_was_held_before_waits_too(receiver: Receiver, hanging: Subscription) -> None:
+    RetryPolicy.objects.filter(is_preset=False).update(on_unavailable="HOLD")
+    receiver.on("/a", answer(503), hang)
+    fields = {"processing": Processing.CONCURRENT, "concurrency": 2}
+    Subscriber.objects.filter(pk=hanging.subscriber_id).update(**fields)
+    with broker.running_worker():
+        broker.publish_numbered(hanging.event_type, 3)
+        wait_until_diverted(hanging)
+        wait_until(lambda: not broker.holds_of(hanging.subscriber).exists())
+        held = Delivery.objects.open().filter(message__body=receiver.bodies("/a")[0])
+        assert held.values_list("line__lane", "attempts").get() == ("main", 1)
+        assert len(receiver.of("/a")) == 2
+        receiver.on("/a", answer())
+        end_pauses()
+        broker.wait_until_done()
+    assert sorted(receiver.bodies("/a")) == [b"0", b"0", b"1", b"1", b"2"]
+
+
 @pytest.mark.behaviour("4.11", "5.10")
 def test_a_probe_is_repeated_flagged_after_its_worker_vanished(receiver: Receiver, hanging: Subscription) -> None:
     with broker.running_worker():
@@ -291,18 +310,24 @@ def test_probes_are_given_with_the_claim_of_the_main_line(hanging: Subscription)
 
 
 @pytest.mark.behaviour("4.10", "5.10")
-def test_a_probe_that_was_not_sent_is_first_again_after_a_change(receiver: Receiver, hanging: Subscription) -> None:
+def test_a_probe_that_was_not_sent_is_first_again_with_its_number(receiver: Receiver, hanging: Subscription) -> None:
     receiver.on("/a", answer())
+    other = subscription(hanging.subscriber, event_type(), receiver.url("/b"))
     Subscription.objects.filter(pk=hanging.pk).update(diverted_since=Now())
     broker.publish_numbered(hanging.event_type, 3)
-    main = broker.line_of(hanging.subscriber)
+    main, retry = broker.line_of(hanging.subscriber), broker.retry_line_of(hanging.subscriber)
     claim([main.pk], worker="one")
     Line.objects.filter(pk=main.pk).update(lease_until=None)
     assert in_retry_line(hanging) == [1]
-    changed(hanging)
+    claim([retry.pk], worker="one")  # whoever has the line does not send it yet
+    broker.publish_numbered(other.event_type, 2)
+    with broker.running_worker():
+        wait_until(lambda: len(receiver.of("/b")) == 2)
+        changed(hanging)
+        wait_until(lambda: len(receiver.of("/a")) == 3)
     assert in_retry_line(hanging) == []
-    broker.run_worker_until_done()
-    assert [(one.body, one.sequence) for one in receiver.of("/a")] == [(b"0", 1), (b"1", 2), (b"2", 3)]
+    assert [(one.body, one.sequence) for one in receiver.of("/a")] == [(b"0", 1), (b"1", 4), (b"2", 5)]
+    assert [one.sequence for one in receiver.of("/b")] == [2, 3]
 
 
 @pytest.mark.behaviour("5.10")
