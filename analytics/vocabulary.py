@@ -7,7 +7,7 @@ from analytics.pipeline.job import Vocabulary
 from delivery import outcomes
 from delivery.models import MessageOutcome
 from delivery.outcomes import NO_ANSWER, Answered, Decision, Outcome, RetryAction, RetryRules, Unreachable, decide
-from delivery.statuses import UNFINISHED, DeliveryStatus
+from delivery.statuses import NEUTRAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, EventKind
 
 PULLED: Final = "MAILBOX"
@@ -15,9 +15,6 @@ PULLED: Final = "MAILBOX"
 
 REPLY: Final = "CALLBACK"
 """The kind of replies to callbacks, next to the kinds of events."""
-
-NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
-"""Another endpoint took the message, or an operator cancelled the delivery: neither says anything of the endpoint."""
 
 RULES: Final[dict[str, RetryRules]] = {
     EventKind.TOPIC: outcomes.TEAMFORGE,

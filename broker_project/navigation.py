@@ -24,6 +24,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Dry run", "fact_check", "delivery.message", "dry_run"),
     ),
     "Summaries": (
+        ("Live numbers", "speed", "analytics.run", "live"),
         ("Summaries", "monitoring", "analytics.run", "overview"),
         ("Runs", "play_circle", "analytics.run"),
     ),

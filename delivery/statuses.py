@@ -65,6 +65,8 @@ UNFINISHED: Final = frozenset({DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT,
 FINAL: Final = frozenset(DeliveryStatus) - UNFINISHED
 DEAD: Final = FINAL - {DeliveryStatus.DELIVERED, DeliveryStatus.REDUNDANT}
 """It ended without being taken."""
+NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
+"""Another endpoint took the message, or an operator cancelled the delivery: neither says anything of the endpoint."""
 
 _ENDED_UNSENT: Final = frozenset({DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED, DeliveryStatus.REDUNDANT})
 

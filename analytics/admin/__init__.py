@@ -1,4 +1,5 @@
-"""Summaries and their runs: `charts` (figures for Chart.js), `sections` (the parts of the page), `runs` (all pages)."""
+"""Summaries and their runs: `charts` (figures for Chart.js), `sections` (the parts of the page), `live`
+(live numbers), `runs` (all pages)."""
 
 from analytics.admin import runs
 

@@ -1,4 +1,4 @@
-"""Runs in the admin, and the summaries page: charts and tables of a range, downloads, a button that requests a run."""
+"""Runs in the admin, and the pages of live numbers and of summaries: charts, tables, downloads, requests of runs."""
 
 import datetime as dt
 from typing import Any, Final, Self
@@ -17,7 +17,8 @@ from django.urls import URLPattern, path, re_path
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.admin.sections import SECTIONS, per_cent
+from analytics.admin.live import live_page
+from analytics.admin.sections import SECTIONS, duration, per_cent
 from analytics.api.summaries import file_of, summary_named
 from analytics.dashboard_queries import COVERED, Selection, sums
 from analytics.models import Run, RunState, WindowState
@@ -38,8 +39,6 @@ from delivery.maintenance.retention import days_kept
 from subscriptions.models import Subscriber
 
 CHOICES: Final = {"24h": "24 hours", "3d": "3 days", "7d": "7 days", "28d": "28 days"}
-MAX_MILLISECONDS: Final = 10_000.0
-"""Longer times are shown in seconds."""
 FILE: Final = r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$"
 COUNTED_ROWS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
 """What a run says it has read; the other inputs only name things."""
@@ -98,13 +97,13 @@ def headline(chosen: Selection) -> list[tuple[str, str, str]]:
         ("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
         ("Deliveries ended", f"{totals.deliveries:,}", f"{totals.delivered:,} delivered"),
         ("Success rate", per_cent(totals.delivered, totals.eligible), f"first attempt: {first}"),
-        ("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
+        (
+            "Published to delivered",
+            duration(took.p50) if took else "-",
+            f"p50; p95 {duration(took.p95)}" if took else "",
+        ),
         ("Order", order, f"{checked.checked:,} deliveries checked"),
     ]
-
-
-def _ms(milliseconds: float) -> str:
-    return f"{milliseconds:,.0f} ms" if milliseconds < MAX_MILLISECONDS else f"{milliseconds / 1000:,.0f} s"
 
 
 def _window_counts(run: Any) -> str:
@@ -178,11 +177,16 @@ class RunAdmin(ReadOnlyAdmin[Run]):
             permission_required(f"analytics.{action}_run", raise_exception=True) for action in ("view", "add")
         )
         return [
+            path("live/", own(may_view(self.live)), name="analytics_run_live"),
             path("summaries/", own(may_view(self.overview)), name="analytics_run_overview"),
             path("summarize/", own(may_add(self.summarize)), name="analytics_run_summarize"),
             re_path(FILE, own(may_view(self.download)), name="analytics_run_download"),
             *super().get_urls(),
         ]
+
+    def live(self, request: HttpRequest) -> HttpResponse:
+        """Show the live numbers."""
+        return live_page(self, request)
 
     def overview(self, request: HttpRequest) -> HttpResponse:
         """Show the summaries of a range."""

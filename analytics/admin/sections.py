@@ -13,12 +13,13 @@ from analytics.admin import charts
 from analytics.admin.charts import Chart
 from analytics.dashboard_queries import Quantiles, Selection, balance, sums
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
-from analytics.vocabulary import NEUTRAL
 from broker_project.core.admin.theme import label, table
 from delivery.admin.read_only import instant, link_to
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import NEUTRAL, DeliveryStatus
 
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
+MAX_MILLISECONDS: Final = 10_000.0
+"""Longer times are shown in seconds."""
 NOTHING_ENDED: Final = "No delivery ended."
 
 
@@ -39,6 +40,11 @@ class Section:
 def per_cent(part: int, whole: int) -> str:
     """Return a share in words, exact near the whole; a dash without a whole."""
     return f"{part / whole:.2%}" if whole else "-"
+
+
+def duration(milliseconds: float) -> str:
+    """Return a time as pages show it."""
+    return f"{milliseconds:,.0f} ms" if milliseconds < MAX_MILLISECONDS else f"{milliseconds / 1000:,.0f} s"
 
 
 def table_of(rows: Sequence[Mapping[str, object]]) -> SafeString | str:

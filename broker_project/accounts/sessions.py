@@ -70,7 +70,8 @@ def guarded(get_response: GetResponse) -> GetResponse:
             logout(request)
         missing = _missing_step(request)
         response = HttpResponseRedirect(missing) if missing else get_response(request)
-        if request.user.is_authenticated:
+        # A page that refreshes itself is no activity: its session ends although nobody closes it.
+        if request.user.is_authenticated and not (request.method == "GET" and "HX-Request" in request.headers):
             touch(request.session, now=now)
         return response
 

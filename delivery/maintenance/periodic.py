@@ -20,7 +20,7 @@ from delivery import announcements, endpoint_probe
 from delivery.dispatch import sweep
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
-from delivery.maintenance import clock, expiry, partitions
+from delivery.maintenance import clock, expiry, minutes, partitions
 from delivery.maintenance.retention import RetentionDiffers, check_keep_days, delete_old_records, drop_past_days
 from delivery.publish import idempotency
 from delivery.replay import backfill_job, replay_job
@@ -44,10 +44,13 @@ JOBS: Final[dict[str, PeriodicJob]] = {
     "replay": replay_job.go_on,
     "backfill": backfill_job.go_on,
     "forget_expired_keys": idempotency.forget_expired_keys,
+    "count_minutes": minutes.count_minutes,
 }
 
 PROBE: Final = "probe"
-SELDOM: Final = frozenset({"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys"})
+SELDOM: Final = frozenset(
+    {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes"}
+)
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 
 MAINTENANCE_SECONDS: Final = 3600.0

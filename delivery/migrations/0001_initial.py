@@ -889,4 +889,61 @@ class Migration(migrations.Migration):
                 fields=("hour", "event_type", "subscription"), name="volatile_count", nulls_distinct=False
             ),
         ),
+        migrations.CreateModel(
+            name="MinuteTotal",
+            fields=[
+                ("deliveries", models.IntegerField()),
+                ("delivered", models.IntegerField()),
+                ("eligible", models.IntegerField()),
+                (
+                    "buckets",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.SmallIntegerField(), size=None),
+                ),
+                (
+                    "bucket_counts",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), size=None),
+                ),
+                ("minute", models.DateTimeField(primary_key=True, serialize=False)),
+            ],
+            options={"abstract": False},
+        ),
+        migrations.CreateModel(
+            name="MinuteCount",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("deliveries", models.IntegerField()),
+                ("delivered", models.IntegerField()),
+                ("eligible", models.IntegerField()),
+                (
+                    "buckets",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.SmallIntegerField(), size=None),
+                ),
+                (
+                    "bucket_counts",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), size=None),
+                ),
+                ("minute", models.DateTimeField(db_index=True)),
+                (
+                    "event_type",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="subscriptions.eventtype",
+                    ),
+                ),
+                (
+                    "subscriber",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="subscriptions.subscriber",
+                    ),
+                ),
+            ],
+            options={"abstract": False},
+        ),
     ]

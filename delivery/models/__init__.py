@@ -1,6 +1,16 @@
 """What is on its way and what became of it: `messages`, `lines`, `deliveries`, `replays`; all exported here."""
 
-from delivery.models.deliveries import OPEN_SHELF, Attempt, DeadLetter, Delivery, Mailbox, StorageDay, standing
+from delivery.models.deliveries import (
+    OPEN_SHELF,
+    Attempt,
+    DeadLetter,
+    Delivery,
+    Mailbox,
+    MinuteCount,
+    MinuteTotal,
+    StorageDay,
+    standing,
+)
 from delivery.models.lines import (
     Announcement,
     Callback,
@@ -32,6 +42,8 @@ __all__ = [
     "Mailbox",
     "Message",
     "MessageOutcome",
+    "MinuteCount",
+    "MinuteTotal",
     "Pace",
     "PageRead",
     "QueueGroup",

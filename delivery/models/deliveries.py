@@ -1,8 +1,9 @@
-"""Deliveries: messages on their way to a subscription, with their attempts."""
+"""Deliveries: messages on their way to a subscription, with their attempts; and how many ended in each minute."""
 
 import datetime as dt
 from typing import Final, Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -10,7 +11,7 @@ from django.db.models.functions import Now
 from delivery.models.lines import Line, QueueGroup
 from delivery.models.messages import Message
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus, WaitsFor
-from subscriptions.models import DeliveryMode, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
@@ -200,3 +201,41 @@ class StorageDay(models.Model):
 
     def __str__(self) -> str:
         return self.day.isoformat()
+
+
+class EndedInMinute(models.Model):
+    """How many deliveries ended in one minute, and how long they took; the columns of both kinds of row.
+
+    The words are those of the hourly summaries, which count the same: `eligible` are all but the neutral ones.
+    """
+
+    deliveries = models.IntegerField()
+    delivered = models.IntegerField()
+    eligible = models.IntegerField()
+    buckets = ArrayField(models.SmallIntegerField())
+    """The histogram of the time from published to delivered, without mailboxes: its buckets, those of the summaries."""
+    bucket_counts = ArrayField(models.IntegerField())
+    """How many took as long, for each of `buckets`."""
+
+    class Meta:
+        abstract = True
+
+
+class MinuteTotal(EndedInMinute):
+    """What ended in one minute; the newest row is the last minute that was counted."""
+
+    minute = models.DateTimeField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M}"
+
+
+class MinuteCount(EndedInMinute):
+    """What of one subscriber and event type ended in one minute; replies to callbacks have no subscriber."""
+
+    minute = models.DateTimeField(db_index=True)
+    subscriber = models.ForeignKey(Subscriber, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M} of subscriber {self.subscriber_id}"

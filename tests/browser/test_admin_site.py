@@ -95,6 +95,25 @@ def test_choosing_an_entry_of_a_search_select_filters(page: Page, live_server: A
     assert "/store" in page.evaluate(rows)[0]
 
 
+def test_live_numbers_are_sorted_by_a_click_and_refresh_themselves(page: Page, live_server: Any) -> None:
+    names = "[...document.querySelectorAll('#live tbody tr')].map(row => row.cells[0].innerText)"
+    page.open(f"{live_server.url}/admin/")
+    page.click("a", "Live numbers")
+    page.wait_for("document.body?.innerText.includes('There are no subscribers yet. Create the first one.')")
+    _, store = (factories.subscription(factories.subscriber(name)) for name in ("shop", "store"))
+    broker.publish_numbered(store.event_type, 3)
+    page.wait_for(f"{names}.length === 2")
+    assert page.evaluate(names) == ["store", "shop"], "what has waited longest is first"
+    assert "ago" in page.evaluate("document.querySelector('#live tbody time').innerText")
+    page.click("th a", "Waiting")
+    page.wait_for("document.querySelector('th[aria-sort=descending]')?.innerText.startsWith('Waiting')")
+    assert page.evaluate(names) == ["store", "shop"]
+    page.click("th a", "Waiting")
+    page.wait_for(f"{names}[0] === 'shop'")
+    page.click("#live tbody a", "shop")
+    page.wait_for("document.body?.innerText.includes('Nothing of shop ended in these minutes.')")
+
+
 @pytest.mark.parametrize("path", ["subscriptions/subscription/add/", "delivery/message/filter-lab/"])
 def test_an_operator_is_read_as_it_is_typed(page: Page, live_server: Any, path: str) -> None:
     broker.publish_numbered(factories.subscription(filter="$$->'Body' IS NOT NULL").event_type, 1)

@@ -3,20 +3,24 @@
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import psycopg
 import pytest
+from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 
+from analytics.models import rows_of as summary_of
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Window
-from analytics.pipeline.quantiles import quantile
+from analytics.pipeline.quantiles import Histogram, merged, quantile
 from analytics.pipeline.tables import BRONZE, CALLBACKS_SUMMARY, ENDPOINTS, LATENCY, RELIABILITY, SILVER, VOLUME, Table
 from analytics.pipeline.transforms.frames import Frames
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
@@ -24,6 +28,8 @@ from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
 from benchmarks import summaries_sql
 from benchmarks.history import write_history
+from delivery.maintenance.minutes import count_minute
+from delivery.models import MinuteCount
 from delivery.outcomes import RetryAction
 from delivery.statuses import DeliveryStatus
 from tests.support.spark_frames import DAY, WINDOW, Row, facts, rows_of
@@ -263,9 +269,52 @@ def test_every_total_is_that_of_sql(
     for table in summaries_sql.SUMMARIES:
         assert count_of(connection, table) > 0, table.name
         assert differences(connection, table) == [], table.name
+    assert live_numbers(WINDOWS[-1]) == numbers_of_summaries(WINDOWS[-1]) != {}
     assert kinds(connection) >= {*summarizer.words.kinds}
     assert unexplained(connection) == []
     assert explanations(connection) >= {"not yet due", "made later", "the outcome of a request was unknown; flagged"}
+
+
+Numbers = tuple[int, int, int, Histogram]
+
+
+def live_numbers(hour: Window) -> dict[tuple[int | None, int | None], Numbers]:
+    """Return what the minutes of an hour come to, by subscriber and event type."""
+    minute = dt.timedelta(minutes=1)
+    for number in range((hour.end - hour.start) // minute):
+        with transaction.atomic():
+            count_minute(hour.start + number * minute)
+    counted = MinuteCount.objects.filter(minute__gte=hour.start, minute__lt=hour.end)
+    return added_up(
+        ((row.subscriber_id, row.event_type_id), row, dict(zip(row.buckets, row.bucket_counts, strict=True)))
+        for row in counted
+    )
+
+
+def numbers_of_summaries(hour: Window) -> dict[tuple[int | None, int | None], Numbers]:
+    """Return the same by the summaries, which tell kinds apart."""
+    within = {"hour__gte": hour.start, "hour__lt": hour.end}
+    nothing = SimpleNamespace(deliveries=0, delivered=0, eligible=0)
+    times = summary_of(LATENCY).filter(measure="delivery", **within)
+    return added_up(
+        chain(
+            (((row.subscriber_id, row.event_type_id), row, {}) for row in summary_of(RELIABILITY).filter(**within)),
+            (((row.subscriber_id, row.event_type_id), nothing, int_keys(row.histogram)) for row in times),
+        )
+    )
+
+
+def added_up(rows: Iterable[tuple[tuple[int | None, int | None], Any, Histogram]]) -> dict[Any, Numbers]:
+    sums: dict[Any, Numbers] = {}
+    for key, row, histogram in rows:
+        *counts, times = sums.get(key, (0, 0, 0, {}))
+        more = (row.deliveries, row.delivered, row.eligible)
+        sums[key] = (*(one + other for one, other in zip(counts, more, strict=True)), merged([times, histogram]))
+    return sums
+
+
+def int_keys(histogram: Mapping[str, int]) -> Histogram:
+    return {int(bucket): number for bucket, number in histogram.items()}
 
 
 def count_of(connection: psycopg.Connection[Any], table: Table) -> int:

@@ -1,10 +1,12 @@
 """Widgets, forms and pieces of HTML of the admin theme (unfold): another theme means another module."""
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from django.forms import Widget
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.enums import ActionVariant as ActionVariant
@@ -20,6 +22,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget as UnfoldAdminTextInputWid
 
 CODE: Final = {"style": "font-family: monospace", "spellcheck": "false", "autocapitalize": "off"}
 """Attributes of a widget for programs and JSON: monospaced, nothing corrected."""
+
+UNITS: Final = {"d": 86_400, "h": 3600, "min": 60}
 
 
 def for_code(widget: Widget, **attributes: int) -> None:
@@ -53,6 +57,24 @@ def progress(percent: int, text: str) -> SafeString:
 def link(url: str, text: object) -> SafeString:
     """Return a link."""
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
+
+
+def relative(at: dt.datetime | None, now: dt.datetime) -> SafeString | str:
+    """Return how long ago or ahead an instant is, with the instant as its tooltip; a dash for None."""
+    if at is None:
+        return "-"
+    ago = (now - at).total_seconds()
+    text = f"{rough(ago)} ago" if ago >= 0 else f"in {rough(-ago)}"
+    exact = f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S} UTC"
+    return format_html(
+        '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>', at.isoformat(), exact, text
+    )
+
+
+def rough(seconds: float) -> str:
+    """Return a length of time in its largest unit, rounded down."""
+    unit, size = next((one for one in UNITS.items() if seconds >= one[1]), ("s", 1))
+    return f"{seconds // size:.0f} {unit}"
 
 
 def preformatted(text: str) -> SafeString:

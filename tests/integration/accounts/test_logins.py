@@ -230,6 +230,14 @@ def test_a_session_in_which_nothing_is_done_ends(ann: User, after: Callable[[flo
         assert not is_in(client)
 
 
+def test_a_page_that_refreshes_itself_is_no_activity(ann: User, after: Callable[[float], Any]) -> None:
+    client = logged_in()
+    with after(settings.SESSION_COOKIE_AGE - 10):
+        assert client.get("/admin/auth/group/", headers={"HX-Request": "true"}).status_code == 200
+    with after(settings.SESSION_COOKIE_AGE + 10):
+        assert not is_in(client)
+
+
 def test_an_active_session_ends_too(ann: User, after: Callable[[float], Any]) -> None:
     client = logged_in()
     for hour in range(1, settings.SESSION_MAX_SECONDS // HOUR):

@@ -1,0 +1,172 @@
+"""The page of live numbers: all subscribers in a table that can be sorted, or the event types of one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from analytics import live_numbers
+from analytics.admin.sections import duration
+from analytics.live_numbers import LastMinutes, Numbers
+from broker_project.core.admin.model_admin import ModelAdmin
+from broker_project.core.admin.theme import link, relative
+from delivery.admin.read_only import MAX_SHOWN, id_in, link_to
+from delivery.status.backlog import Backlog, backlogs
+from subscriptions.models import EventType, Subscriber
+
+REPLIES: Final = "(replies to callbacks)"
+GONE: Final = "(deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One subscriber, or one of its event types."""
+
+    id: int
+    name: str
+    numbers: Numbers
+    backlog: Backlog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: how rows are sorted by it, and what it shows."""
+
+    name: str
+    title: str
+    key: Callable[[Row], Any]
+    """None sorts last, in both directions."""
+    show: Callable[[Row], object]
+    note: str = ""
+
+
+def quantile_column(name: str) -> Column:
+    """Return the column of a quantile."""
+
+    def key(row: Row) -> float | None:
+        return getattr(row.numbers.took, name, None)
+
+    def show(row: Row) -> str:
+        return duration(getattr(row.numbers.took, name)) if row.numbers.took else "-"
+
+    return Column(name, name, key, show, "From published to delivered, without mailboxes, within 1 %.")
+
+
+NUMBERS: Final = (
+    Column(
+        "rate",
+        "per minute",
+        lambda row: row.numbers.deliveries,
+        lambda row: f"{row.numbers.per_minute:,.1f}",
+        "Deliveries that ended in a minute, on average.",
+    ),
+    Column(
+        "success",
+        "success",
+        lambda row: row.numbers.success,
+        lambda row: share(row.numbers),
+        "Delivered, of those that ended; without cancelled ones and those that another endpoint took.",
+    ),
+    *(quantile_column(name) for name in ("p50", "p95", "p99")),
+)
+WAITING: Final = (
+    Column(
+        "waiting",
+        "waiting",
+        lambda row: row.backlog.waiting if row.backlog else 0,
+        lambda row: f"{row.backlog.waiting:,}{' or more' if row.backlog.is_cut else ''}" if row.backlog else "0",
+        "Unfinished deliveries now, without delayed ones.",
+    ),
+    Column(
+        "oldest",
+        "oldest",
+        lambda row: row.backlog and timezone.now() - row.backlog.oldest_since,
+        lambda row: relative(row.backlog.oldest_since, timezone.now()) if row.backlog else "-",
+        "When the oldest of them was published.",
+    ),
+)
+
+
+def share(numbers: Numbers) -> str:
+    """Return the success rate, never 100 % if anything failed; a dash if nothing ended."""
+    if numbers.success is None:
+        return "-"
+    return f"{int(numbers.success * 10_000) / 100:.2f} %"
+
+
+def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """Return the table of all subscribers, or of the subscriber that the address names."""
+    subscriber_id = id_in(request.GET, "subscriber")
+    subscriber = Subscriber.objects.filter(pk=subscriber_id or 0).first()
+    if "subscriber" in request.GET and subscriber is None:
+        raise Http404
+    last = _last_minutes(subscriber)
+    first = Column("name", "event type" if subscriber else "subscriber", lambda row: row.name, _first_cell(subscriber))
+    columns = (first, *NUMBERS, *(() if subscriber else WAITING))
+    wanted = str(request.GET.get("q", "")).strip()
+    rows = [row for row in _rows(last, subscriber) if wanted.lower() in row.name.lower()]
+    sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
+    page = Paginator(_sorted(rows, columns, sort), MAX_SHOWN).get_page(request.GET.get("page"))
+    return admin.page(
+        request,
+        "analytics/live.html",
+        f"Live numbers of {subscriber}" if subscriber else "Live numbers",
+        last=last,
+        heads=[_head(column, sort, request) for column in columns],
+        rows=[[column.show(row) for column in columns] for row in page],
+        page=page,
+        subscriber=subscriber,
+        wanted=wanted,
+        now=timezone.now(),
+    )
+
+
+def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
+    newest = live_numbers.last_minute()
+    if newest is None:
+        return None
+    return live_numbers.by_event_type(newest, subscriber.pk) if subscriber else live_numbers.by_subscriber(newest)
+
+
+def _rows(last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
+    """Return all subscribers, also those of which nothing ended; of one, the event types of which something ended."""
+    numbers = last.numbers if last else {}
+    nothing = Numbers(last.minutes if last else 1)
+    if subscriber:
+        names = dict(EventType.objects.filter(pk__in=numbers).values_list("pk", "name"))
+        return [Row(key, names.get(key, GONE), one) for key, one in numbers.items()]
+    waiting = backlogs()
+    named = dict(Subscriber.objects.values_list("pk", "name"))
+    names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
+    return [Row(key, name, numbers.get(key, nothing), waiting.get(key)) for key, name in names.items()]
+
+
+def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+    """Return the rows sorted by a column, in descending order after a minus, then by name."""
+    by_name = {column.name: column for column in columns}
+    key = by_name.get(sort.removeprefix("-"), columns[0]).key
+    known, unknown = ([row for row in rows if (key(row) is None) == is_unknown] for is_unknown in (False, True))
+    in_order = sorted(known, key=lambda row: row.name)
+    return sorted(in_order, key=key, reverse=sort.startswith("-")) + sorted(unknown, key=lambda row: row.name)
+
+
+def _head(column: Column, sort: str, request: HttpRequest) -> Mapping[str, str]:
+    """Return what the head of a column shows, and the address that sorts by it, in the other direction if it does."""
+    direction = {column.name: "ascending", f"-{column.name}": "descending"}.get(sort, "none")
+    first = "" if column.name == "name" else "-"
+    turned = f"-{column.name}" if direction == "ascending" or (direction == "none" and first) else column.name
+    query = request.GET.copy()
+    query.pop("page", None)
+    query["sort"] = turned
+    return {"title": column.title, "note": column.note, "direction": direction, "query": query.urlencode()}
+
+
+def _first_cell(subscriber: Subscriber | None) -> Callable[[Row], SafeString | str]:
+    """Return what the first column shows: the name, which leads to the event types of a subscriber."""
+    if subscriber:
+        return lambda row: link_to("subscriptions_eventtype", row.id, row.name) if row.name != GONE else GONE
+    return lambda row: link(f"?subscriber={row.id}", row.name) if row.name not in {REPLIES, GONE} else row.name

@@ -1,0 +1,144 @@
+"""The live numbers: what ended in the last minutes, in all, by subscriber, or by event type of one subscriber.
+
+They are the sums of minutes that `delivery.maintenance.minutes` has counted, and mean what the summaries mean.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, LiteralString
+
+from django.db.models import Max
+
+from analytics.dashboard_queries import Quantiles
+from analytics.pipeline.quantiles import Histogram
+from broker_project.core.db import rows
+from delivery.models import MinuteTotal
+
+HOUR_MINUTES: Final = 60
+DAY_MINUTES: Final = 24 * 60
+MAX_ROWS: Final = 50_000
+"""Rows that are added up by subscriber or event type; where an hour has more, it is fewer minutes."""
+
+SUMS: Final = """
+sums AS (
+  SELECT key, sum(deliveries)::int AS deliveries, sum(delivered)::int AS delivered, sum(eligible)::int AS eligible
+    FROM chosen GROUP BY key),
+histograms AS (
+  SELECT key, jsonb_object_agg(bucket, number) AS histogram
+    FROM (SELECT key, bucket, sum(number) AS number
+            FROM chosen CROSS JOIN unnest(buckets, bucket_counts) AS h (bucket, number) GROUP BY key, bucket) h
+   GROUP BY key)
+SELECT key, deliveries, delivered, eligible, histogram FROM sums LEFT JOIN histograms USING (key)
+"""
+
+TOTAL: Final = f"""
+WITH chosen AS (
+  SELECT 0 AS key, t.* FROM delivery_minutetotal t
+   WHERE minute > %(newest)s - make_interval(mins => %(minutes)s::int) AND minute <= %(newest)s),
+{SUMS}
+"""
+
+SINCE: Final = f"""
+SELECT LEAST(%(newest)s, GREATEST(
+         %(newest)s - make_interval(mins => {HOUR_MINUTES - 1}),
+         (SELECT minute + interval '1 minute' FROM delivery_minutecount
+           WHERE minute > %(newest)s - make_interval(mins => {HOUR_MINUTES}) AND minute <= %(newest)s
+           ORDER BY minute DESC OFFSET {MAX_ROWS} LIMIT 1)))
+"""
+"""The first of the minutes that are added up: of the last hour, or as many as have few enough rows, at least one."""
+
+
+def _by(key: LiteralString) -> LiteralString:
+    """Return SQL for the numbers by a column; rows without it have the key 0."""
+    return f"""
+WITH chosen AS (
+  SELECT COALESCE({key}, 0) AS key, c.* FROM delivery_minutecount c
+   WHERE minute >= %(since)s AND minute <= %(newest)s
+     AND (%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s::bigint)),
+{SUMS}"""
+
+
+BY_SUBSCRIBER: Final = _by("subscriber_id")
+BY_EVENT_TYPE: Final = _by("event_type_id")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What ended in a number of minutes."""
+
+    minutes: int
+    deliveries: int = 0
+    delivered: int = 0
+    eligible: int = 0
+    """All but the neutral ones."""
+    histogram: Histogram | None = None
+
+    @property
+    def per_minute(self) -> float:
+        """How many ended in each minute on average."""
+        return self.deliveries / self.minutes
+
+    @property
+    def success(self) -> float | None:
+        """The share of the eligible ones that was delivered; None without any."""
+        return self.delivered / self.eligible if self.eligible else None
+
+    @cached_property
+    def took(self) -> Quantiles | None:
+        """How long they took from published to delivered; None if none was sent and delivered."""
+        return Quantiles.of(self.histogram) if self.histogram else None
+
+
+@dataclass(frozen=True, slots=True)
+class LastMinutes:
+    """The minutes that were counted last, whose numbers are added up by subscriber or by event type."""
+
+    since: dt.datetime
+    until: dt.datetime
+    """The end of the last one."""
+    numbers: Mapping[int, Numbers]
+    """By id; 0 stands for what has none."""
+
+    @property
+    def minutes(self) -> int:
+        """How many there are."""
+        return (self.until - self.since) // dt.timedelta(minutes=1)
+
+
+def last_minute() -> dt.datetime | None:
+    """Return the beginning of the last minute that was counted; None before the first."""
+    found: dt.datetime | None = MinuteTotal.objects.aggregate(last=Max("minute"))["last"]
+    return found
+
+
+def total(newest: dt.datetime, minutes: int) -> Numbers:
+    """Return the numbers of all deliveries that ended in `minutes` up to `newest`, inclusive."""
+    found = [columns for _, *columns in rows(TOTAL, {"newest": newest, "minutes": minutes})]
+    return _numbers(minutes, *found[0]) if found else Numbers(minutes)
+
+
+def by_subscriber(newest: dt.datetime) -> LastMinutes:
+    """Return the numbers of each subscriber in the last hour, or less if that would be too many rows."""
+    return _added_up(BY_SUBSCRIBER, newest, None)
+
+
+def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
+    """Return the same of one subscriber, by event type."""
+    return _added_up(BY_EVENT_TYPE, newest, subscriber_id)
+
+
+def _added_up(statement: LiteralString, newest: dt.datetime, subscriber_id: int | None) -> LastMinutes:
+    ((since,),) = rows(SINCE, {"newest": newest})
+    found = rows(statement, {"since": since, "newest": newest, "subscriber_id": subscriber_id})
+    last = LastMinutes(since, newest + dt.timedelta(minutes=1), {})
+    return LastMinutes(last.since, last.until, {key: _numbers(last.minutes, *counts) for key, *counts in found})
+
+
+def _numbers(
+    minutes: int, deliveries: int, delivered: int, eligible: int, histogram: Mapping[str, int] | None
+) -> Numbers:
+    """Return numbers with a histogram as JSON has it, whose keys are texts."""
+    buckets = {int(bucket): number for bucket, number in (histogram or {}).items()}
+    return Numbers(minutes, deliveries, delivered, eligible, buckets)

@@ -1,0 +1,111 @@
+"""Count what ended in each minute, by subscriber and event type: the live numbers, which need no Spark.
+
+A minute is counted once it is over and nothing can end in it any more, with one statement, in a transaction that says
+that it is counted. So a count is exact, and what was not counted while no worker ran is made up for. Nothing is added
+to what publishing and settling write.
+"""
+
+import datetime as dt
+from typing import Final
+
+from django.db import transaction
+
+from broker_project.core.db import rows
+from delivery.maintenance.partitions import summarize_times
+from delivery.statuses import NEUTRAL, DeliveryStatus
+
+KEPT_HOURS: Final = 48
+ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
+
+NEXT: Final = f"""
+WITH next AS (
+  SELECT now, GREATEST(
+           date_trunc('minute', now) - interval '{KEPT_HOURS} hours',
+           COALESCE((SELECT max(minute) + interval '1 minute' FROM delivery_minutetotal
+                      WHERE minute < date_trunc('minute', now)),
+                    date_trunc('minute', now) - interval '1 minute')) AS minute
+    FROM clock_timestamp() AS now)
+SELECT minute FROM next
+ WHERE minute + interval '1 minute' <= now
+   AND NOT EXISTS (
+     SELECT FROM pg_stat_activity
+      WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+        AND xact_start < minute + interval '1 minute')
+"""
+"""The first minute that is not counted, if nothing can end in it any more: no transaction that writes is as old.
+
+`finished_at` is a time within its transaction, after that has begun to write. Counts of a clock that was ahead are
+disregarded: their minutes are counted again once they are over.
+"""
+
+FORGET: Final = f"""
+WITH counts AS (
+  DELETE FROM delivery_minutecount WHERE minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s)
+DELETE FROM delivery_minutetotal WHERE minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s
+"""
+
+FILED: Final = """
+SELECT LEAST(day - 1, delivery_filing_day()), GREATEST(day, delivery_filing_day())
+  FROM (SELECT %s::timestamptz::date AS day) d
+"""
+"""Under which days a minute's deliveries may be filed: those of midnight under the day before, those of a clock that
+was set back, or of late maintenance, under another."""
+
+COUNT: Final = f"""
+WITH ended AS MATERIALIZED (
+  SELECT subscriber_id, event_type_id,
+         CASE WHEN is_sent AND ms > 0 THEN ceil(ln(LEAST(ms, 2^38)::float8) / ln(1.02::float8))::smallint
+              WHEN is_sent THEN -1 END AS bucket,
+         count(*) AS deliveries, count(*) FILTER (WHERE status = '{DeliveryStatus.DELIVERED}') AS delivered,
+         count(*) FILTER (WHERE status NOT IN {tuple(map(str, NEUTRAL))}) AS eligible
+    FROM (
+      SELECT CASE WHEN s.id IS NOT NULL THEN s.subscriber_id
+                  ELSE (SELECT l.subscriber_id FROM delivery_line l WHERE l.id = d.line_id) END AS subscriber_id,
+             CASE WHEN s.event_type_id IS NOT NULL THEN s.event_type_id
+                  ELSE (SELECT m.event_type_id FROM delivery_message m WHERE m.id = d.message_id) END AS event_type_id,
+             d.status, d.status = '{DeliveryStatus.DELIVERED}' AND d.fetches = 0 AS is_sent,
+             round(date_part('epoch', d.finished_at - LEAST(GREATEST(d.created_at, d.not_before), d.finished_at)) * 1e6)
+             ::bigint / 1000 AS ms
+        FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+       WHERE d.closed_on BETWEEN %(first)s AND %(last)s
+         AND d.finished_at >= %(minute)s AND d.finished_at < %(minute)s + interval '1 minute') d
+   GROUP BY 1, 2, 3),
+counts AS (
+  INSERT INTO delivery_minutecount
+         (minute, subscriber_id, event_type_id, deliveries, delivered, eligible, buckets, bucket_counts)
+  SELECT %(minute)s, subscriber_id, event_type_id, sum(deliveries), sum(delivered), sum(eligible),
+         COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
+         COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
+    FROM ended GROUP BY subscriber_id, event_type_id)
+INSERT INTO delivery_minutetotal (minute, deliveries, delivered, eligible, buckets, bucket_counts)
+SELECT %(minute)s, COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), COALESCE(sum(eligible), 0),
+       COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
+       COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
+  FROM (SELECT bucket, sum(deliveries) AS deliveries, sum(delivered) AS delivered, sum(eligible) AS eligible
+          FROM ended GROUP BY bucket) e
+"""
+"""Buckets, statuses, subscribers and event types are those of Spark's summaries, as a test shows."""
+
+
+def count_minutes() -> int:
+    """Count the first closed minute that is not counted; return 0 if there is none, or another process is at it."""
+    with transaction.atomic():
+        if not rows(ONE_AT_A_TIME)[0][0]:
+            return 0
+        minutes = rows(NEXT)
+        for (minute,) in minutes:
+            count_minute(minute)
+        return len(minutes)
+
+
+def count_minute(minute: dt.datetime) -> None:
+    """Count what ended in a minute, and forget what is too old; in the caller's transaction."""
+    ((first, last),) = rows(FILED, [minute])
+    summarize_times(first, last)
+    # A scan of an index by blocks, which those of lines must not be; and one core is enough.
+    rows(
+        "SELECT set_config(name, value, true) FROM (VALUES ('enable_bitmapscan', 'on'), ('enable_seqscan', 'on'),"
+        " ('plan_cache_mode', 'force_custom_plan'), ('max_parallel_workers_per_gather', '0')) AS settings (name, value)"
+    )
+    rows(FORGET, {"minute": minute})
+    rows(COUNT, {"minute": minute, "first": first, "last": last})

@@ -1,0 +1,152 @@
+"""Live numbers: sums of the last minutes, the backlog beside them, and the page that shows both."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from analytics import live_numbers
+from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
+from analytics.pipeline.quantiles import middle_of
+from delivery.models import Delivery, Line, MinuteCount, MinuteTotal
+from delivery.status import backlog
+from delivery.status.backlog import Backlog, backlogs
+from subscriptions.models import Subscription
+from tests.support import factories
+from tests.support.stored_summaries import bucket_of
+
+pytestmark = pytest.mark.django_db
+
+NEWEST = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=1)
+MINUTE = dt.timedelta(minutes=1)
+
+
+def minute(
+    minutes_ago: int, *, of: Subscription | None = None, took: dict[int, int] | None = None, failed: int = 0
+) -> None:
+    """Count deliveries that took so many milliseconds, and others that failed, as the job would have."""
+    times = {bucket_of(ms): number for ms, number in (took or {}).items()}
+    delivered, at = sum(times.values()), NEWEST - minutes_ago * MINUTE
+    counts = {"deliveries": delivered + failed, "delivered": delivered, "eligible": delivered + failed}
+    counted: dict[str, Any] = {**counts, "buckets": [*times], "bucket_counts": [*times.values()], "minute": at}
+    MinuteTotal.objects.create(**counted)
+    owner = {"subscriber": of.subscriber, "event_type": of.event_type} if of else {}
+    MinuteCount.objects.create(**counted, **owner)
+
+
+def waiting(subscription: Subscription, number: int, **fields: Any) -> list[Delivery]:
+    line = Line.objects.get(subscriber=subscription.subscriber, lane="main")
+    values = {"subscription": subscription, "line": line, "size": 1, **fields}
+    return [Delivery.objects.create(**values) for _ in range(number)]
+
+
+def cells(admin: Client, query: str = "") -> list[list[str]]:
+    """Return the rows of the page, with the texts of its cells."""
+    return [[str(cell) for cell in row] for row in admin.get(f"/admin/analytics/run/live/{query}").context["rows"]]
+
+
+def names(admin: Client, query: str) -> list[str]:
+    return [row[0].partition(">")[2].partition("<")[0] for row in cells(admin, query)]
+
+
+def test_minutes_add_up() -> None:
+    assert live_numbers.last_minute() is None
+    minute(DAY_MINUTES, took={1: 7})
+    minute(HOUR_MINUTES, took={10: 1})
+    minute(HOUR_MINUTES - 1, took={10: 10, 100: 80}, failed=1)
+    minute(0, took={100: 4, 1000: 5})
+    assert live_numbers.last_minute() == NEWEST
+    assert live_numbers.total(NEWEST, 1) == Numbers(1, 9, 9, 9, {bucket_of(100): 4, bucket_of(1000): 5})
+    hour = live_numbers.total(NEWEST, HOUR_MINUTES)
+    assert (hour.deliveries, hour.per_minute, hour.success) == (100, 100 / 60, 0.99)
+    assert hour.took == tuple(middle_of(bucket_of(ms)) for ms in (100, 1000, 1000))
+    assert live_numbers.total(NEWEST, DAY_MINUTES).deliveries == 101
+    assert live_numbers.total(NEWEST + 2 * MINUTE, 1) == Numbers(1)
+
+
+def test_numbers_of_each_subscriber_and_event_type() -> None:
+    shop, store = factories.subscription(), factories.subscription()
+    minute(HOUR_MINUTES, of=shop, took={1: 1})
+    minute(2, of=shop, took={10: 1}, failed=1)
+    minute(1, of=store, took={10: 3})
+    minute(0)
+    by_subscriber = live_numbers.by_subscriber(NEWEST)
+    assert (by_subscriber.minutes, by_subscriber.until) == (HOUR_MINUTES, NEWEST + MINUTE)
+    assert by_subscriber.numbers == {
+        shop.subscriber_id: Numbers(60, 2, 1, 2, {bucket_of(10): 1}),
+        store.subscriber_id: Numbers(60, 3, 3, 3, {bucket_of(10): 3}),
+        0: Numbers(60, 0, 0, 0, {}),
+    }
+    of_shop = live_numbers.by_event_type(NEWEST, shop.subscriber_id)
+    assert of_shop.numbers == {shop.event_type_id: Numbers(60, 2, 1, 2, {bucket_of(10): 1})}
+
+
+@pytest.mark.parametrize(("max_rows", "minutes"), [(3, 60), (2, 2), (1, 1), (0, 1)])
+def test_where_there_are_many_rows_fewer_minutes_are_added_up(
+    monkeypatch: pytest.MonkeyPatch, max_rows: int, minutes: int
+) -> None:
+    for ago in range(3):
+        minute(ago)
+    statement = live_numbers.SINCE.replace(str(live_numbers.MAX_ROWS), str(max_rows))
+    monkeypatch.setattr(live_numbers, "SINCE", statement)
+    assert live_numbers.by_subscriber(NEWEST).minutes == minutes
+
+
+def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, store = factories.subscription(), factories.subscription()
+    other = factories.subscription(shop.subscriber)
+    later = timezone.now() + dt.timedelta(hours=1)
+    waiting(shop, 1, waits_for="START", not_before=later)
+    first, *_ = waiting(shop, 3)
+    waiting(other, 2, waits_for="RETRY", due_at=later)
+    waiting(store, 1, waits_for="RELEASE", status="HELD")
+    waiting(factories.subscription(), 1, waits_for="START", not_before=later)
+    assert {key: (one.waiting, one.is_cut) for key, one in backlogs().items()} == {
+        shop.subscriber_id: (5, False),
+        store.subscriber_id: (1, False),
+    }
+    assert backlogs()[shop.subscriber_id].oldest_since == first.created_at
+    limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
+    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "6 /"))
+    assert backlogs()[shop.subscriber_id] == Backlog(4, True, first.created_at)
+
+
+def test_the_page_has_all_subscribers_and_sorts_them(admin: Client) -> None:
+    assert names(admin, "") == []
+    slow, quick, idle = (factories.subscription(factories.subscriber(name)) for name in ("slow", "quick", "idle"))
+    minute(1, of=slow, took={900: 1}, failed=1)
+    minute(0, of=quick, took={10: 118})
+    waiting(idle, 2)
+    assert cells(admin, "?sort=-rate&q=QUI")[0][1:] == ["2.0", "100.00 %", "10 ms", "10 ms", "10 ms", "0", "-"]
+    assert cells(admin, "?q=slow")[0][1:4] == ["0.0", "50.00 %", "900 ms"]
+    assert "0 s ago" in cells(admin)[0][-1]
+    for sort, expected in {
+        "": ["idle", "quick", "slow"],
+        "?sort=name": ["idle", "quick", "slow"],
+        "?sort=-name": ["slow", "quick", "idle"],
+        "?sort=-rate": ["quick", "slow", "idle"],
+        "?sort=success": ["slow", "quick", "idle"],
+        "?sort=-p95": ["slow", "quick", "idle"],
+        "?sort=-waiting": ["idle", "quick", "slow"],
+        "?sort=nonsense&page=99": ["idle", "quick", "slow"],
+    }.items():
+        assert names(admin, sort) == expected, sort
+
+
+def test_a_subscriber_leads_to_its_event_types(admin: Client) -> None:
+    shop = factories.subscription(event_type=factories.event_type("Shop.Paid"))
+    minute(0, of=shop, took={10: 3})
+    ((name, *numbers),) = cells(admin, f"?subscriber={shop.subscriber_id}")
+    assert f'href="/admin/subscriptions/eventtype/{shop.event_type_id}/change/">Shop.Paid</a>' in name
+    assert numbers == ["0.1", "100.00 %", "10 ms", "10 ms", "10 ms"]
+    assert admin.get("/admin/analytics/run/live/?subscriber=999999").status_code == 404
+
+
+def test_the_page_takes_as_many_queries_for_many_subscribers(admin: Client, django_assert_max_num_queries: Any) -> None:
+    for number in range(30):
+        waiting(factories.subscription(), number % 3)
+    minute(0)
+    with django_assert_max_num_queries(12):
+        admin.get("/admin/analytics/run/live/")

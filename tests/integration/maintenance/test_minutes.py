@@ -1,0 +1,128 @@
+"""Live numbers: what ended in each closed minute, by subscriber and event type."""
+
+import datetime as dt
+from typing import Any
+
+import psycopg
+import pytest
+from django.utils import timezone
+
+from delivery.maintenance import minutes
+from delivery.maintenance.minutes import KEPT_HOURS, NEXT, count_minutes
+from delivery.models import Delivery, Line, Message, MinuteCount, MinuteTotal
+from subscriptions.models import Subscriber, Subscription
+from tests.support import factories
+from tests.support.stored_summaries import bucket_of
+
+MINUTE = dt.timedelta(minutes=1)
+HOUR = dt.timedelta(hours=1)
+COUNTS = ("deliveries", "delivered", "eligible", "buckets", "bucket_counts")
+NOTHING: tuple[Any, ...] = (0, 0, 0, [], [])
+
+
+@pytest.fixture
+def last(storage: None, monkeypatch: pytest.MonkeyPatch) -> dt.datetime:
+    """The last minute that is over, however long the test takes."""
+    now = timezone.now()
+    let_it_be(now, monkeypatch)
+    return now.replace(second=0, microsecond=0) - MINUTE
+
+
+def let_it_be(now: dt.datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minutes, "NEXT", NEXT.replace("clock_timestamp()", f"CAST('{now}' AS timestamptz)"))
+
+
+def ended(
+    subscription: Subscription | None, at: dt.datetime, *, status: str = "DELIVERED", ms: int = 10, **more: Any
+) -> Delivery:
+    values = {"size": 1, "created_at": at - dt.timedelta(milliseconds=ms), "finished_at": at, "closed_on": at.date()}
+    return Delivery.objects.create(subscription=subscription, status=status, **{**values, **more})
+
+
+def counted(minute: dt.datetime) -> dict[Any, list[Any]]:
+    rows: Any = MinuteCount.objects.filter(minute=minute).values_list("subscriber", "event_type", *COUNTS)
+    return {(subscriber, event_type): counts for subscriber, event_type, *counts in rows}
+
+
+def total(minute: dt.datetime) -> Any:
+    return MinuteTotal.objects.values_list(*COUNTS).get(minute=minute)
+
+
+def test_what_ended_in_the_last_minute_is_counted_by_subscriber_and_event_type(last: dt.datetime) -> None:
+    shop, store = factories.subscription(), factories.subscription()
+    ended(shop, last, ms=10)
+    ended(shop, last + MINUTE - dt.timedelta(microseconds=1), ms=10)
+    ended(shop, last, ms=0)
+    ended(shop, last, status="REJECTED")
+    ended(shop, last, status="CANCELLED")
+    ended(store, last, ms=3000, not_before=last - dt.timedelta(milliseconds=100))
+    ended(store, last, ms=900, fetches=1)
+    for outside in (last - dt.timedelta(microseconds=1), last + MINUTE):
+        ended(shop, outside)
+    assert count_minutes() == 1
+    assert counted(last) == {
+        (shop.subscriber_id, shop.event_type_id): [5, 3, 4, [-1, bucket_of(10)], [1, 2]],
+        (store.subscriber_id, store.event_type_id): [2, 2, 2, [bucket_of(100)], [1]],
+    }
+    assert total(last) == (7, 5, 6, [-1, bucket_of(10), bucket_of(100)], [1, 2, 1])
+    assert count_minutes() == 0, "the next one is not over"
+
+
+def test_events_of_patterns_replies_and_deleted_subscriptions_have_their_owner(last: dt.datetime) -> None:
+    paid = factories.event_type("Shop.Paid")
+    message = Message.objects.create(event_type=paid, body=b"", size=0, content_type="text/plain", outcome="ROUTED")
+    by_pattern = factories.subscription(event_pattern="Shop.*")
+    line = Line.objects.get(subscriber=Subscriber.objects.get(), lane="main")
+    ended(by_pattern, last, message=message)
+    ended(None, last, message=message, line=line)
+    ended(None, last, status="REDUNDANT")
+    count_minutes()
+    bucket = bucket_of(10)
+    assert counted(last) == {
+        (by_pattern.subscriber_id, paid.pk): [2, 2, 2, [bucket], [2]],
+        (None, None): [1, 0, 0, [], []],
+    }
+
+
+def test_a_minute_is_counted_once_nothing_can_end_in_it(
+    last: dt.datetime, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere.execute("SELECT pg_current_xact_id()")
+    assert count_minutes() == 1, "that began after the minute"
+    let_it_be(timezone.now() + MINUTE, monkeypatch)
+    assert count_minutes() == 0
+    elsewhere.rollback()
+    assert count_minutes() == 1
+
+
+def test_what_was_missed_is_made_up_for_once(last: dt.datetime) -> None:
+    shop = factories.subscription()
+    for missed in (last - 2 * MINUTE, last - MINUTE, last):
+        ended(shop, missed)
+    MinuteTotal.objects.create(minute=last - 3 * MINUTE, **zero())
+    assert [count_minutes() for _ in range(4)] == [1, 1, 1, 0]
+    assert [total(last - number * MINUTE)[0] for number in range(3)] == [1, 1, 1]
+    assert MinuteCount.objects.count() == 3
+
+
+def test_two_days_are_kept_and_counts_of_a_clock_that_was_ahead_are_not(last: dt.datetime) -> None:
+    shop = factories.subscription()
+    before = last - MINUTE
+    past, ahead = last - KEPT_HOURS * HOUR - MINUTE, last + HOUR
+    for minute in (past, past + MINUTE, before, ahead):
+        MinuteTotal.objects.create(minute=minute, **zero())
+        MinuteCount.objects.create(minute=minute, subscriber=shop.subscriber, **zero())
+    assert count_minutes() == 1
+    assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [past + MINUTE, before, last]
+    assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [past + MINUTE, before]
+    assert total(last) == NOTHING
+
+
+def test_after_days_without_a_worker_only_what_is_kept_is_counted(last: dt.datetime) -> None:
+    MinuteTotal.objects.create(minute=last - 10 * 24 * HOUR, **zero())
+    assert count_minutes() == 1
+    assert MinuteTotal.objects.latest("minute").minute == last + MINUTE - KEPT_HOURS * HOUR
+
+
+def zero() -> dict[str, Any]:
+    return dict(zip(COUNTS, NOTHING, strict=True))
