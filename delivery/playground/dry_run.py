@@ -10,15 +10,14 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from delivery.publish.draft import document_of, parse_destination
+from delivery.publish.draft import document_of
 from delivery.publish.publish import PublishTerms, dry_run
-from delivery.publish.routing import Route, filter_groups
+from delivery.publish.routing import Route, filter_groups, named_by
 from delivery.publish.store import NewMessage
 from delivery.volatile.publish_volatile import route_of_volatile
 from subscriptions.filters import FilterInput, MatchExplanation, judge
 from subscriptions.matching import subscriptions_to_ask
 from subscriptions.models import EventKind, Status, Subscription
-from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
 
@@ -56,7 +55,7 @@ WITH decided AS MATERIALIZED (
            WHEN s.id IN (SELECT unnest(%(failing)s::bigint[])) THEN 'FILTER_FAILS'
            WHEN s.is_taken AND s.paused_since IS NOT NULL THEN 'PAUSED'
            WHEN s.is_taken THEN 'RECEIVES'
-           WHEN %(is_named)s AND s.id NOT IN (SELECT unnest(%(addressed)s::bigint[])) THEN 'DESTINATION'
+           WHEN %(is_named)s AND s.id NOT IN (SELECT unnest(%(named)s::bigint[])) THEN 'DESTINATION'
            WHEN s.status <> 'ACTIVE' OR u.status <> 'ACTIVE' THEN 'INACTIVE'
            WHEN s.header_filter_string NOT IN ('', %(filter_string)s) THEN 'HEADER_FILTER'
            WHEN s.id IN (SELECT unnest(%(outranked)s::bigint[])) OR %(is_directed)s AND s.is_behind THEN 'NOT_FIRST'
@@ -160,7 +159,7 @@ def decisions(plan: Plan, *, after: Place, limit: int, only: DryRunDecision | No
     """Return a page of what the event type's subscriptions would make of the event, after a place; `only` these."""
     if plan.repeats:
         return Decisions([], {}, None)
-    every, matches, destination = [*DryRunDecision], plan.route.matches, plan.message.destination
+    every, matches, named = [*DryRunDecision], plan.route.matches, named_by(plan.message.destination)
     arguments = {
         "taken": [match.subscription_id for match in matches],
         "failing": [match.subscription_id for match in matches if match.failure],
@@ -168,9 +167,9 @@ def decisions(plan: Plan, *, after: Place, limit: int, only: DryRunDecision | No
         "event_type_id": plan.message.event_type_id,
         "patterns": [*patterns_of(plan.message.event_type)] if plan.message.kind == REACHED_KIND else [],
         "filter_string": plan.message.filter_string or "",
-        "is_directed": destination is not None,
-        "is_named": destination not in (None, EACH_SUBSCRIBER),
-        "addressed": _addressed_by(destination),
+        "is_directed": plan.message.destination is not None,
+        "is_named": named is not None,
+        "named": [] if named is None else [*named.values_list("pk", flat=True)],
         "decisions": [*map(str, every)],
         "rank": every.index(only) + 1 if only else None,
         "after_rank": after.rank,
@@ -181,16 +180,6 @@ def decisions(plan: Plan, *, after: Place, limit: int, only: DryRunDecision | No
     counts = {every[rank - 1]: number for rank, _, number in found if number is not None}
     places = sorted(Place(rank, subscription_id) for rank, subscription_id, number in found if number is None)
     return Decisions([*_explained(plan, places[:limit])], counts, places[limit - 1] if len(places) > limit else None)
-
-
-def _addressed_by(destination: str | None) -> list[int]:
-    """Return the subscriptions that a destination names."""
-    if destination is None or destination == EACH_SUBSCRIBER:
-        return []
-    to = parse_destination(destination)
-    columns = {"pk": to.subscription_id, "subscriber__name": to.subscriber, "position": to.position}
-    named = {column: value for column, value in columns.items() if value is not None}
-    return [*Subscription.objects.filter(**named).values_list("pk", flat=True)]
 
 
 def _explained(plan: Plan, places: Sequence[Place]) -> Iterator[Decided]:

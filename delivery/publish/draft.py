@@ -16,7 +16,6 @@ from broker_project.core.json import is_json, refuse_constant
 from delivery.publish.errors import InvalidMetadata, MalformedPayload, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.filters import Document
-from subscriptions.models import Subscription
 from subscriptions.names import FIRST, FURTHER, MAX_NAME_LENGTH
 
 MAX_HEADERS: Final = 100
@@ -89,12 +88,6 @@ class Addressee(NamedTuple):
     subscriber: str | None
     position: int | None
     subscription_id: int | None
-
-    def includes(self, subscription: Subscription) -> bool:
-        """Return whether it names this subscription, alone or with others."""
-        if self.subscriber is None:
-            return bool(subscription.pk == self.subscription_id)
-        return subscription.subscriber.name == self.subscriber and self.position in {None, subscription.position}
 
 
 def parse_destination(destination: str) -> Addressee:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 import structlog
+from django.db.models import QuerySet
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
@@ -16,6 +17,7 @@ from delivery.publish.draft import parse_destination
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
+from subscriptions.models import Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
@@ -140,6 +142,15 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
         if subscription_id is not None:
             of_place.append(Match(len(of_place), subscription_id, *columns))
     return found
+
+
+def named_by(destination: str | None) -> QuerySet[Subscription] | None:
+    """Return the subscriptions that a destination names, the same as `CANDIDATES`; None: all."""
+    if destination is None or destination == EACH_SUBSCRIBER:
+        return None
+    to = parse_destination(destination)
+    columns = {"pk": to.subscription_id, "subscriber__name": to.subscriber, "position": to.position}
+    return Subscription.objects.filter(**{name: value for name, value in columns.items() if value is not None})
 
 
 def ordering_key_of(path: str, document: Document) -> str | None:

@@ -3,13 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from django.db.models import Q
-
 from delivery.models import Delivery, Message
-from delivery.publish.draft import document_of, parse_destination
+from delivery.publish.draft import document_of
+from delivery.publish.routing import named_by
 from subscriptions.filters import FilterInput, MatchExplanation, judge
 from subscriptions.models import EventKind, Status, Subscription
-from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
 MAX_EXPLAINED: Final = 1000
@@ -45,10 +43,8 @@ def explain_message(message: Message) -> Explanations:
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
     asked = Subscription.objects.reached_by(message.event_type)
-    if message.destination:  # the subscription that it names may be for other events
-        to = parse_destination(message.destination)
-        named = Q(pk=to.subscription_id) | Q(subscriber__name=to.subscriber, position=to.position)
-        asked |= Subscription.objects.filter(named)
+    if (named := named_by(message.destination)) is not None:  # they may be for other events
+        asked |= named
     found = [*asked.select_related("subscriber", "event_type").order_by("pk")[: MAX_EXPLAINED + 1]]
     shown = filter_input_of(message)
     explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:MAX_EXPLAINED]]
@@ -74,11 +70,13 @@ def _as_a_call(explained: list[Explained]) -> list[Explained]:
 
 def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
     """Explain a message with a destination: the first qualifying subscription gets it (contract 2.8)."""
+    named = named_by(destination)
+    ids = None if named is None else {*named.values_list("pk", flat=True)}
     takers: dict[int, int] = {}
     obstacles: dict[int, str] = {}
     for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
         subscription = one.subscription
-        if destination != EACH_SUBSCRIBER and not parse_destination(destination).includes(subscription):
+        if ids is not None and subscription.pk not in ids:
             obstacles[subscription.pk] = f"The message is for {destination} alone."
         elif one.verdict.qualifies or one.verdict.is_unknown:
             first = takers.setdefault(subscription.subscriber_id, subscription.pk)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery.models import Message
+from delivery.models import Delivery, Message
 from delivery.status import explain_message
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
-from tests.support.api import Answer, client_of, publish
+from tests.support.api import EVENT, Answer, client_of, publish
 
 pytestmark = pytest.mark.django_db
 
@@ -236,6 +236,49 @@ def test_a_named_subscription_is_explained_even_if_it_is_for_other_events(
         (beside.pk, False, f"The message is for {destination} alone."),
         (named.pk, False, f"The message is of {event_type.name}, the subscription is for Mill.Flour.Ground."),
     ]
+
+
+@pytest.mark.behaviour("2.8", "2.15")
+@pytest.mark.parametrize(
+    ("destination", "named"),
+    [
+        (None, "ABCDE"),
+        ("default", "ABCDE"),
+        ("shop", "ABC"),
+        ("Shop", "E"),
+        ("shop/0", ""),
+        ("shop/1", "A"),
+        ("shop/2", "BC"),
+        ("#{B}", "B"),
+        ("#{D}", "D"),
+        ("{A}", ""),
+        ("#999999999", ""),
+        ("nobody", ""),
+        ("nobody/1", ""),
+    ],
+)
+def test_publishing_dry_runs_and_explanations_agree_on_whom_a_destination_names(
+    client: Client, management: Client, event_type: EventType, destination: str | None, named: str
+) -> None:
+    shop = factories.subscriber("shop")
+    owners = {"A": (shop, 1), "B": (shop, 2), "C": (shop, 2), "D": (factories.subscriber("other"), 2)}
+    owners["E"] = (factories.subscriber("Shop"), 1)
+    made = {name: factories.subscription(owner, event_type, position=n).pk for name, (owner, n) in owners.items()}
+    asked = {} if destination is None else {"Broker_Destination": destination.format(**made)}
+    found = {"published": "", "dry run": "", "explained": ""}
+    for name, pk in made.items():
+        Subscription.objects.update(filter="$$->'Body'->>'state' = 'paid'")
+        Subscription.objects.filter(pk=pk).update(filter="")
+        message_id = publish(client, b"{}", **asked).json()["id"]
+        decided = publish(management, b"{}", f"{EVENT}/dry-run", **asked).json()["subscriptions"]
+        explained = management.get(f"/api/v1/messages/{message_id}/explanation").json()["subscriptions"]
+        got = {
+            "published": {*Delivery.objects.filter(message=message_id).values_list("subscription_id", flat=True)},
+            "dry run": {one["subscription_id"] for one in decided if one["decision"] == "RECEIVES"},
+            "explained": {one["subscription_id"] for one in explained if one["qualifies"]},
+        }
+        found = {way: found[way] + name * (ids == {pk}) for way, ids in got.items()}
+    assert found == dict.fromkeys(found, named)
 
 
 def test_explanations_are_truncated(
