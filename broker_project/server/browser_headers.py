@@ -81,10 +81,11 @@ def headers_for(path: str) -> Mapping[str, str]:
 
 REFUSAL_HEADERS: Final = [
     ("content-type", "application/problem+json"),
+    ("connection", "close"),
     ("x-content-type-options", "nosniff"),
     *((name.lower(), value) for name, value in headers_for("/api/").items()),
 ]
-"""The same as the middleware adds."""
+"""The same as the middleware adds. The connection is closed: what follows a refused request may be part of it."""
 
 
 def refusal(status: int, code: str, title: str, detail: str, *, retry_after: int | None = None) -> Answer:

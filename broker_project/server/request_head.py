@@ -31,6 +31,9 @@ UNREADABLE_CHARSET: Final = refusal(
 UNKNOWN_CODING: Final = refusal(
     501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
 )
+UNKNOWN_METHOD: Final = refusal(
+    501, "unknown_method", "Unknown method", "Methods are case-sensitive: write them in capital letters, such as POST."
+)
 
 Headers = Sequence[tuple[str, str]]
 """Names in lower case, with their values, as the server reports them."""
@@ -94,6 +97,8 @@ def _has_charset(content_type: str) -> bool:
 
 def _ambiguity(scope: Any, values: dict[str, str]) -> Answer | None:
     host = values.get("host", None if scope.http_version == "1.1" else "")
+    if not scope.method.isupper():  # Django would take "post" for POST
+        return UNKNOWN_METHOD
     if host is None or scope.authority not in {None, host}:
         return AMBIGUOUS_HOST
     return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None

@@ -125,6 +125,10 @@ def problem_of(answer: bytes) -> tuple[int, str]:
     return document["status"], document["code"]
 
 
+def open_head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
+    return request_head(method, path, *lines)
+
+
 def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
     return request_head(method, path, CONNECTION_CLOSE, *lines)
 
@@ -133,7 +137,7 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
     ("request_", "problem"),
     [
         *(
-            (head(line), (400, "unreadable_header"))
+            (open_head(line), (400, "unreadable_header"))
             for line in (
                 "Idempotency-Key: \xe4",
                 "X-Anything: \x80",
@@ -143,19 +147,22 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
             )
         ),
         *(
-            (head(f"{name}: a", f"{name}: b"), (400, "repeated_header"))
+            (open_head(f"{name}: a", f"{name}: b"), (400, "repeated_header"))
             for name in ("Idempotency-Key", "authorization", "Content-Type", "FILTER_STRING", "ce-id")
         ),
-        (b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", (400, "ambiguous_host")),
-        (head(method="GET", path="http://elsewhere.example/livez"), (400, "ambiguous_host")),
-        (head(method="CONNECT", path="elsewhere.example:443"), (400, "ambiguous_host")),
-        (head("Host: 127.0.0.1", method="GET", path="/livez"), (400, "repeated_header")),
-        (head("Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n", (501, "unknown_transfer_encoding")),
-        (head("Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n", (400, "incomplete_body")),
+        (b"GET /livez HTTP/1.1\r\n\r\n", (400, "ambiguous_host")),
+        (open_head(method="GET", path="http://elsewhere.example/livez"), (400, "ambiguous_host")),
+        (open_head(method="CONNECT", path="elsewhere.example:443"), (400, "ambiguous_host")),
+        (open_head("Host: 127.0.0.1", method="GET", path="/livez"), (400, "repeated_header")),
+        *((open_head(method=method), (501, "unknown_method")) for method in ("post", "Post")),
+        (open_head("Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n", (501, "unknown_transfer_encoding")),
+        (open_head("Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n", (400, "incomplete_body")),
     ],
 )
-def test_ambiguous_or_unreadable_requests_fail(broker: Broker, request_: bytes, problem: tuple[int, str]) -> None:
-    assert problem_of(raw_answer(broker.web, request_)) == problem
+def test_refused_requests_end_the_connection(broker: Broker, request_: bytes, problem: tuple[int, str]) -> None:
+    answer = raw_answer(broker.web, request_ + SMUGGLED)
+    assert problem_of(answer) == problem
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def key_of(broker: Broker) -> str:
