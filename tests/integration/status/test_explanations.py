@@ -270,7 +270,7 @@ def test_publishing_dry_runs_and_explanations_agree_on_whom_a_destination_names(
         Subscription.objects.update(filter="$$->'Body'->>'state' = 'paid'")
         Subscription.objects.filter(pk=pk).update(filter="")
         message_id = publish(client, b"{}", **asked).json()["id"]
-        decided = publish(management, b"{}", f"{EVENT}/dry-run", **asked).json()["subscriptions"]
+        decided = publish(management, b"{}", event=f"{EVENT}/dry-run", **asked).json()["subscriptions"]
         explained = management.get(f"/api/v1/messages/{message_id}/explanation").json()["subscriptions"]
         got = {
             "published": {*Delivery.objects.filter(message=message_id).values_list("subscription_id", flat=True)},
