@@ -40,8 +40,8 @@ class Options:
 
     seconds: float = 10.0
     """How long to measure, after the warm-up."""
-    minutes: float = 30.0
-    """How long the soak takes."""
+    minutes: float = 0.0
+    """How long the soak takes, or a snapshot is held; 0: half an hour, and what half an hour leaves."""
     rate: float = 0.0
     """Deliveries a second of the soak; 0: half of what the broker can do."""
     attempts: int = 1_000_000

@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Figure, Outcome, rounded
-from benchmarks.scenarios import mailbox, publish, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import horizon, mailbox, publish, queue, retries, scale, soak, summaries, topic
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import running_stack
@@ -48,6 +48,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "mailbox.polling": mailbox.run_polling,
     "mailbox.million": mailbox.run_million,
     "soak": soak.run,
+    "horizon": horizon.run,
     "idle": scale.run_idle,
     "growth": scale.run_growth,
     "summaries": summaries.run,
@@ -55,7 +56,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
 ABOUT: Final = {name: (run.__doc__ or "").partition("\n")[0] for name, run in SCENARIOS.items()}
 LONG: Final = (
     *("topic.retrying", "topic.rejected", "publish.keyed", "publish.sparse", "mailbox.polling", "mailbox.million"),
-    *("soak", "idle", "growth", "summaries"),
+    *("soak", "horizon", "idle", "growth", "summaries"),
 )
 """Scenarios that run only when they are named."""
 
@@ -91,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=_file, metavar="FILE", help="also write the figures there")
     numbers = {
         "seconds": "how long to measure each",
-        "minutes": "how long the soak takes",
+        "minutes": "how long the soak takes (30), or horizon holds a snapshot",
         "rate": "deliveries a second of the soak",
         "attempts": "attempts that the summaries are made of",
     }

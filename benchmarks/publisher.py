@@ -25,6 +25,8 @@ class Pace:
     per_second: float = 0.0
     """Messages a second, evenly spaced; 0: as fast as the window allows."""
     connections: int = 4
+    first_stream: int = 0
+    """The number of the first connection's stream: publishers that follow each other in one run have others."""
     fan_out: int = 1
     """Subscribers that get each message."""
     rests: Sequence[bytes] = (KILOBYTE,)
@@ -88,6 +90,7 @@ class Stream(threading.Thread):
     def __init__(self, number: int, web: str, token: str, event_types: Sequence[str], flow: Flow) -> None:
         super().__init__()
         self._number = number
+        self._stream = flow.pace.first_stream + number
         self._flow = flow
         self._event_types = [name.encode() for name in event_types]
         self._connection = Connection(web, token)
@@ -111,7 +114,7 @@ class Stream(threading.Thread):
     def published(self) -> Published:
         """Return what it has published in the end."""
         self.join()
-        return Published(self._number, self._counts, self._due, self._accept_seconds, self._problem)
+        return Published(self._stream, self._counts, self._due, self._accept_seconds, self._problem)
 
     def _publish(self, messages: range, due: float) -> None:
         items, pace = [], self._flow.pace
@@ -119,7 +122,7 @@ class Stream(threading.Thread):
             position = message % len(self._counts)
             self._counts[position] += 1
             rest = pace.rests[message % len(pace.rests)]
-            body = body_of(self._number, self._counts[position], int(due * 1e9), rest)
+            body = body_of(self._stream, self._counts[position], int(due * 1e9), rest)
             items.append((self._event_types[position], body, pace.added % {b"number": message}))
         if len(items) == 1:
             ((name, body, headers),) = items

@@ -25,6 +25,7 @@ from benchmarks.publisher import Pace
 from benchmarks.scenarios import topic
 from benchmarks.sink import RunningSink, running_sink
 
+MINUTES: Final = 30.0
 MIN_SAMPLES: Final = 4
 """One in each quarter of the time."""
 SAMPLE_SECONDS: Final = 10.0
@@ -53,10 +54,14 @@ class Sample:
     """Bytes, by service or by table and kind."""
 
 
+def _minutes(bench: Bench) -> float:
+    return bench.options.minutes or MINUTES
+
+
 def sampled(bench: Bench, sink: RunningSink, publisher: RunningPublisher, seconds: float) -> Iterator[Sample]:
     """Yield a sample after each of the intervals that the time has."""
     began = time.monotonic()
-    for number in range(max(MIN_SAMPLES, int(bench.options.minutes * 60 / seconds))):
+    for number in range(max(MIN_SAMPLES, int(_minutes(bench) * 60 / seconds))):
         time.sleep(max(0.0, began + (number + 1) * seconds - time.monotonic()))
         sink.report()  # so that it does not keep them all
         sizes = {f"memory of {name}": sum(map(pss_bytes, tree)) for name, tree in cpu_by_tree(bench.roots()).items()}
@@ -71,7 +76,7 @@ def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_
     if not (rate := bench.options.rate):
         options = replace(bench.options, seconds=min(bench.options.seconds, MAX_MEASURING))
         rate = topic.run_dense(replace(bench, options=options), subscribers=subscribers).value(DELIVERED) / 2
-    bench.say(f"soak: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
+    bench.say(f"soak: {rate:.0f} deliveries a second for {_minutes(bench):g} minutes")
     load = topic.dense_load(subscribers)
     with running_sink() as sink:
         event_types, _ = load.subscribe(bench, sink)

@@ -9,6 +9,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE
 from delivery.dispatch.diversion import WITHOUT_PROBE
 from delivery.dispatch.parked_groups import unpark
+from delivery.dispatch.turn_floors import ARE_THERE, FLOOR, GROUP_FLOOR
 from delivery.filing import IS_SENT_IN, LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
 from delivery.retry import MAX_RETRY_AFTER_SECONDS
@@ -16,10 +17,11 @@ from delivery.retry import MAX_RETRY_AFTER_SECONDS
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """Expired deliveries are ended by a periodic job; until then they must not wake their line."""
 
-HAS_MORE_THAN_HELD: Final = """
+HAS_MORE_THAN_HELD: Final = f"""
   (holds.number = 0 OR holds.number > holds.resting OR w.line_id IS NOT NULL
    OR (SELECT d.id FROM delivery_open d
         WHERE d.subscription_id = w.subscription_id AND d.waits_for = 'TURN'
+          AND d.id >= {FLOOR.format("w.subscription_id")}
           AND (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NULL
           AND (u.processing <> 'KEYED' OR COALESCE(d.ordering_key, '') NOT IN (
             SELECT COALESCE(o.ordering_key, '') FROM delivery_hold h
@@ -29,9 +31,9 @@ HAS_MORE_THAN_HELD: Final = """
 hold is.
 """
 
-HAS_DUE_GROUPS: Final = """
+HAS_DUE_GROUPS: Final = f"""
   ((SELECT g.id FROM delivery_queuegroup g
-     WHERE g.line_id >= l.id AND g.line_id <= l.id AND g.waits_for = 'TURN'
+     WHERE (g.line_id, g.id) >= (l.id, {GROUP_FLOOR.format("l.id")}) AND g.line_id <= l.id AND g.waits_for = 'TURN'
      ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
    OR (SELECT g.id FROM delivery_queuegroup g
         WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
@@ -44,7 +46,15 @@ HAS_DUE_GROUPS: Final = """
 
 
 DUE: Final = f"""
-WITH RECURSIVE {subscriptions_with("fresh", "waits_for = 'TURN'")},{LINES_APART},
+WITH RECURSIVE {subscriptions_with("walked", f"waits_for = 'TURN' AND NOT {ARE_THERE}")},{LINES_APART},
+fresh AS (
+  SELECT id FROM walked
+   UNION ALL
+  SELECT s.id FROM subscriptions_subscription s
+   WHERE {ARE_THERE} AND s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'
+     AND (SELECT d.id FROM delivery_open d
+           WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("s.id")}
+           ORDER BY d.id LIMIT 1) IS NOT NULL),
 waiting AS (
   SELECT id AS subscription_id, NULL::bigint AS line_id FROM fresh
    UNION ALL
@@ -81,7 +91,10 @@ SELECT l.id, l.queue, l.epoch, l.worker
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}
 """
-"""Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
+"""Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows.
+
+While there are floors it looks at each subscription instead: a walk would pass all dead entries between two of them.
+"""
 
 
 class DueLine(NamedTuple):

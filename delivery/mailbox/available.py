@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import end_deliveries
 from delivery.statuses import DeliveryStatus
 from delivery.worker.page_sql import LIVES
@@ -23,7 +24,8 @@ def available(limit: str, *, timed_out_limit: str | None = None) -> str:
     """
     return f"""
     (SELECT d.id FROM delivery_open d
-      WHERE d.subscription_id = b.id AND d.waits_for = 'TURN' AND d.status = 'PENDING' AND {LIVES}
+      WHERE d.subscription_id = b.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("b.id")}
+        AND d.status = 'PENDING' AND {LIVES}
       ORDER BY d.id LIMIT {limit})
     UNION ALL
     (SELECT d.id FROM delivery_open d

@@ -37,10 +37,9 @@ PURGE_SECONDS: Final = 5.0
 MAILBOXES: Final = """
 boxes AS MATERIALIZED (
   SELECT s.id, n.days, clock_timestamp() - make_interval(days => n.days) AS cutoff
-    FROM (SELECT id FROM fresh UNION SELECT id FROM aside UNION SELECT id FROM fetched) w
-    JOIN subscriptions_subscription s ON s.id = w.id AND s.delivery_mode = 'PULL'
-    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   CROSS JOIN LATERAL (SELECT COALESCE(u.mailbox_days, %(days)s::int) AS days) n)"""
+    FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   CROSS JOIN LATERAL (SELECT COALESCE(u.mailbox_days, %(days)s::int) AS days) n
+   WHERE s.delivery_mode = 'PULL')"""
 """The subscriptions whose messages are fetched, with what is too old for them."""
 
 
@@ -65,10 +64,7 @@ def _oldest(condition: str, *, skipped: str = "false") -> str:
 
 
 EXPIRE: Final = f"""
-WITH RECURSIVE {subscriptions_with("fresh", FRESH)},{subscriptions_with("aside", ASIDE)},{
-    subscriptions_with("fetched", "fetched_until IS NOT NULL")
-},
-{MAILBOXES},
+WITH {MAILBOXES},
 unread AS MATERIALIZED (
 {_oldest(f"d.{FRESH} AND d.status = 'PENDING'")}
    UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}

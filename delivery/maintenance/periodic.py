@@ -17,7 +17,7 @@ from django.db import Error
 from broker_project.core.db import forget_connection
 from broker_project.core.egress import EgressPolicy
 from delivery import announcements, endpoint_probe
-from delivery.dispatch import sweep
+from delivery.dispatch import sweep, turn_floors
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
 from delivery.maintenance import clock, expiry, minutes, partitions
@@ -45,11 +45,12 @@ JOBS: Final[dict[str, PeriodicJob]] = {
     "backfill": backfill_job.go_on,
     "forget_expired_keys": idempotency.forget_expired_keys,
     "count_minutes": minutes.count_minutes,
+    "note_floors": turn_floors.note_floors,
 }
 
 PROBE: Final = "probe"
 SELDOM: Final = frozenset(
-    {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes"}
+    {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes", "note_floors"}
 )
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 

@@ -462,6 +462,35 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="TurnFloor",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("floor", models.BigIntegerField()),
+                ("older", models.BigIntegerField()),
+                ("newer", models.BigIntegerField()),
+                ("noted_at", models.DateTimeField()),
+                ("noted_xid", models.BigIntegerField()),
+                (
+                    "line",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="delivery.line",
+                    ),
+                ),
+                (
+                    "subscription",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="subscriptions.subscription",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="QueueGroup",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

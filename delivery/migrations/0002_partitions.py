@@ -95,6 +95,26 @@ END $$;
 CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
   WHEN (OLD.status <> 'PENDING' OR NEW.status <> 'IN_FLIGHT') EXECUTE FUNCTION refuse_illegal_change();
 
+-- What waits for its turn again, in its old place, is not below the floor of searches.
+ALTER TABLE delivery_turnfloor SET UNLOGGED;
+CREATE FUNCTION lower_turn_floor() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_TABLE_NAME = 'delivery_queuegroup' THEN
+    UPDATE delivery_turnfloor
+       SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
+     WHERE line_id = NEW.line_id AND GREATEST(floor, older, newer) > NEW.id;
+  ELSE
+    UPDATE delivery_turnfloor
+       SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
+     WHERE subscription_id = NEW.subscription_id AND GREATEST(floor, older, newer) > NEW.id;
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER turn_again AFTER UPDATE OF waits_for ON delivery_open FOR EACH ROW
+  WHEN (OLD.waits_for <> 'TURN' AND NEW.waits_for = 'TURN') EXECUTE FUNCTION lower_turn_floor();
+CREATE TRIGGER turn_again AFTER UPDATE OF waits_for ON delivery_queuegroup FOR EACH ROW
+  WHEN (OLD.waits_for <> 'TURN' AND NEW.waits_for = 'TURN') EXECUTE FUNCTION lower_turn_floor();
+
 -- Every subscriber has its lines from the start: neither publishing nor settling need ask.
 CREATE FUNCTION give_subscriber_its_lines() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

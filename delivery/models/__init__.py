@@ -22,6 +22,7 @@ from delivery.models.lines import (
     Pace,
     PageRead,
     QueueGroup,
+    TurnFloor,
 )
 from delivery.models.messages import IdempotencyKey, Message, MessageOutcome, VolatileCount, VolatileOutcome
 from delivery.models.replays import Replay, ReplayKind, ReplayState
@@ -51,6 +52,7 @@ __all__ = [
     "ReplayKind",
     "ReplayState",
     "StorageDay",
+    "TurnFloor",
     "VolatileCount",
     "VolatileOutcome",
     "standing",

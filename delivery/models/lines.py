@@ -302,6 +302,27 @@ class PageRead(models.Model):
         return f"{len(self.delivery_ids)} deliveries of line {self.line_id}"
 
 
+class TurnFloor(models.Model):
+    """An id below which nothing of a subscription, or of a QUEUE sender's line, waits for its turn.
+
+    There are some only while dead rows pile up: see `dispatch.turn_floors`. Not logged: none is needed after a crash.
+    """
+
+    subscription = models.OneToOneField(Subscription, models.DO_NOTHING, null=True, db_constraint=False)
+    line = models.OneToOneField(Line, models.DO_NOTHING, null=True, db_constraint=False)
+    floor = models.BigIntegerField()
+    older = models.BigIntegerField()
+    """What was lowest two notes ago."""
+    newer = models.BigIntegerField()
+    """What was lowest at the last note."""
+    noted_at = models.DateTimeField()
+    noted_xid = models.BigIntegerField()
+    """The next transaction's id at the last note."""
+
+    def __str__(self) -> str:
+        return f"{self.floor}"
+
+
 class Announcement(models.Model):
     """One thing that has gone wrong, or goes right again, to be published as a message (contract 5.7).
 

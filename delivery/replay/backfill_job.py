@@ -207,6 +207,8 @@ given AS MATERIALIZED (
     FROM (SELECT span, sum(upper(span) - lower(span)) OVER (ORDER BY span) AS upto FROM free) f
    CROSS JOIN LATERAL (SELECT (SELECT count(*) FROM wanted) - upto + upper(span) - lower(span) AS most) n
    CROSS JOIN LATERAL generate_series(lower(span), LEAST(upper(span), lower(span) + most) - 1) AS g (id)),
+unfloored AS (
+  DELETE FROM delivery_turnfloor WHERE subscription_id = %(subscription)s),  -- what it has may have higher ids
 lined_up AS (
   INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, waits_for, expires_at,
                              not_before, replay_id, ordering_key)

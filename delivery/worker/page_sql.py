@@ -5,6 +5,7 @@ Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out
 
 from typing import Final
 
+from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import IS_SENT_IN, SHORT_LOCK_WAIT
 from delivery.webhook.content import COLUMNS, MESSAGE
 
@@ -40,7 +41,7 @@ owned AS MATERIALIZED (
 active AS MATERIALIZED (
   SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
          array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
-         array_agg({IS_PLAIN} ORDER BY s.id) AS plain
+         array_agg({IS_PLAIN} ORDER BY s.id) AS plain, array_agg({FLOOR.format("s.id")} ORDER BY s.id) AS floors
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.kind = 'TOPIC' AND {IS_SENT_IN}
@@ -59,15 +60,15 @@ keyed AS MATERIALIZED (
    CROSS JOIN LATERAL (
      WITH RECURSIVE walk AS (
        SELECT 1 AS number, (
-         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+         SELECT min(n.key) FROM unnest(a.subscription_ids, a.floors) AS s (id, floor) CROSS JOIN LATERAL (
            SELECT d.ordering_key AS key FROM delivery_open d
-            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key >= k.start
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key >= k.start AND d.id >= s.floor
             ORDER BY d.ordering_key, d.id LIMIT 1) n) AS key
        UNION ALL
        SELECT w.number + 1, (
-         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+         SELECT min(n.key) FROM unnest(a.subscription_ids, a.floors) AS s (id, floor) CROSS JOIN LATERAL (
            SELECT d.ordering_key AS key FROM delivery_open d
-            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key > w.key
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key > w.key AND d.id >= s.floor
             ORDER BY d.ordering_key, d.id LIMIT 1) n)
          FROM walk w WHERE w.key IS NOT NULL AND w.number < k.keys)
      SELECT key FROM walk WHERE key IS NOT NULL) w
@@ -87,10 +88,11 @@ page AS MATERIALIZED (
 -- end
   SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.*, s.version, s.is_plain
-      FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
+      FROM unnest(a.subscription_ids, a.versions, a.plain, a.floors) AS s (id, version, is_plain, floor)
+     CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
-         AND {LIVES}
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.id >= s.floor
+         AND d.status = 'PENDING' AND {LIVES}
        ORDER BY d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d
    WHERE a.has_fresh
@@ -98,10 +100,11 @@ page AS MATERIALIZED (
      AND a.line_id <> ALL (%(keyed)s::bigint[])
   UNION ALL
   SELECT a.line_id, 1, d.* FROM keyed a CROSS JOIN LATERAL (
-    SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+    SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions, a.floors) AS s (id, version, floor)
+     CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.line_id = a.line_id
-         AND d.status = 'PENDING' AND {LIVES}
+       WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.id >= s.floor
+         AND d.line_id = a.line_id AND d.status = 'PENDING' AND {LIVES}
        ORDER BY d.id LIMIT a.per_key) f
      ORDER BY f.id LIMIT a.per_key) d
 -- end

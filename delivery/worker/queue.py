@@ -11,6 +11,7 @@ from typing import Final, LiteralString, NamedTuple
 from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
+from delivery.dispatch.turn_floors import GROUP_FLOOR
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
@@ -43,7 +44,8 @@ WITH wanted AS MATERIALIZED (
 page AS MATERIALIZED (
   SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
-     WHERE g.line_id = w.line_id AND g.waits_for = 'TURN' AND g.id <> ALL (%(busy)s::bigint[])
+     WHERE g.line_id = w.line_id AND g.waits_for = 'TURN' AND g.id >= {GROUP_FLOOR.format("w.line_id")}
+       AND g.id <> ALL (%(busy)s::bigint[])
      ORDER BY g.id LIMIT w.capacity) f
   UNION ALL
   SELECT w.line_id, 2, a.* FROM wanted w CROSS JOIN LATERAL (

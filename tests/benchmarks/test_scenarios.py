@@ -19,7 +19,7 @@ from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import BROKER
 from benchmarks.processes import context_switches, received_segments
 from benchmarks.receipts import ANY
-from benchmarks.scenarios import mailbox, publish, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import horizon, mailbox, publish, queue, retries, scale, soak, summaries, topic
 from benchmarks.sink import running_sink
 from broker_project.stack.ports import LOOPBACK
 from tests.support.faults.breakage import away
@@ -111,6 +111,15 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
     assert 0 < found["delivered p50"] <= found["delivered p95"] <= found["delivered p99"]
     assert found["delivered"] > 0
     assert found["CPU of web"] > 0
+
+
+@pytest.mark.lengthy
+def test_deliveries_go_on_under_a_snapshot_and_during_a_backup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horizon, "FOLLOW_SECONDS", 0.5)
+    bench = replace(bench, options=replace(bench.options, minutes=0.0))
+    found = values(horizon.run(bench, subscribers=3, rates=(40.0,), seconds=5.0))
+    assert min(found[f"delivered, {phase}, 40/s"] for phase in ("clean", "held", "dumped")) > 0
+    assert found["dead rows, 40/s"] > 0
 
 
 @pytest.mark.lengthy

@@ -18,10 +18,11 @@ from delivery import endpoint_probe
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import due_lines
+from delivery.dispatch.turn_floors import note_floors
 from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
-from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup
+from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup, TurnFloor
 from delivery.publish.publish import PublishTerms, publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
@@ -139,6 +140,13 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
     }
     messages = [NewMessage(body=body, **fields) for body in bodies]
     return publish(messages, PublishTerms(24, QUEUE_SENDERS, 100_000, callback_terms()))
+
+
+def raise_floors() -> None:
+    """Note several times where searches may begin, as while dead rows pile up for minutes."""
+    for _ in range(4):
+        TurnFloor.objects.update(noted_at=Now() - timedelta(hours=1))
+        note_floors(many_dead=-1)
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

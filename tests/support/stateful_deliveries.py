@@ -15,7 +15,15 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.slots import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.support.broker import activate, expire_lease, inactivate, lines_with_due_work, make_due, publish_bodies
+from tests.support.broker import (
+    activate,
+    expire_lease,
+    inactivate,
+    lines_with_due_work,
+    make_due,
+    publish_bodies,
+    raise_floors,
+)
 from tests.support.database import execute
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 
@@ -23,7 +31,18 @@ NO_ANSWERS: Final = ["refused", "lost", "cut"]
 """Not connected, connected but never arrived, arrived and cut off."""
 ROUNDS_TO_FINISH: Final = 200
 _DELIVERY: Final = [
-    *("announcement", "attempt", "delivery", "lineevent", "message", "pace", "pageread", "queuegroup", "replay"),
+    *(
+        "announcement",
+        "attempt",
+        "delivery",
+        "lineevent",
+        "message",
+        "pace",
+        "pageread",
+        "queuegroup",
+        "replay",
+        "turnfloor",
+    ),
     "line",
 ]
 _SUBSCRIPTIONS: Final = ["subscription", "subscriber", "eventtype"]
@@ -96,6 +115,11 @@ class StatefulDeliveries(RuleBasedStateMachine):
         assert Counter(Attempt.objects.values_list("delivery_id", flat=True)) == recorded
 
     # --- what can happen -------------------------------------------------------------------------------
+
+    @rule()
+    def pile_up_dead_rows(self) -> None:
+        """Let searches begin only where something waits."""
+        raise_floors()
 
     @rule(worker=worker_numbers)
     def sweep(self, worker: int) -> None:

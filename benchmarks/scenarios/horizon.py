@@ -1,0 +1,131 @@
+"""`horizon`: deliveries while somebody's snapshot is held, a long query's or a backup's.
+
+PostgreSQL then keeps every row and index entry of what has ended since.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Final
+
+import psycopg
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, percentiles, ratio
+from benchmarks.measure import DELIVERED, Load, publishing, publishing_problems, watched
+from benchmarks.publisher import Pace, Published
+from benchmarks.receipts import Log
+from benchmarks.scenarios.topic import BATCHES_IN_FLIGHT, CONNECTIONS
+from benchmarks.sink import RunningSink, running_sink
+from broker_project.stack.postgres import binary
+
+RATES: Final = (800.0, 2_000.0)
+HALF_AN_HOUR: Final = 1_800.0
+FILL_SECONDS: Final = 1_800.0
+"""How long filling may take at most."""
+FOLLOW_SECONDS: Final = 60.0
+"""How long the broker has to catch up, at the rate that is measured: before, rows have died faster than that."""
+LOOK_SECONDS: Final = 1.0
+CPU: Final = ("CPU of workers", "CPU of postgres")
+SAMPLED: Final = "SELECT pg_stat_get_dead_tuples('delivery_open'::regclass)"
+
+
+def run(
+    bench: Bench, *, subscribers: int = 100, rates: tuple[float, ...] = RATES, seconds: float = HALF_AN_HOUR
+) -> Outcome:
+    """Publish 800 and 2,000 single messages a second: clean, under a snapshot as after half an hour, during a backup.
+
+    What half an hour leaves is sent as fast as possible; with --minutes, at the rate and for so long.
+    """
+    outcomes = {f", {rate:,.0f}/s": _Run(bench, subscribers, rate, seconds).outcome() for rate in rates}
+    return merged(outcomes)
+
+
+class _Run:
+    """The phases of one rate, for the same subscribers."""
+
+    def __init__(self, bench: Bench, subscribers: int, rate: float, seconds: float) -> None:
+        self._bench = bench
+        self._steady = Pace(per_second=rate, connections=CONNECTIONS)
+        self._load = Load(subscribers, self._steady)
+        self._fill = Pace(per_call=subscribers, window=BATCHES_IN_FLIGHT * subscribers)
+        self._filling = int(rate * seconds)
+        """Deliveries."""
+        self._streams = count(step=CONNECTIONS)
+        self._published: list[Published] = []
+
+    def outcome(self) -> Outcome:
+        """Measure clean, then under a snapshot, then during a backup."""
+        with running_sink(log=Log()) as sink:
+            event_types, _ = self._load.subscribe(self._bench, sink)
+            measure = partial(self._measured, sink, event_types)
+            found = {"clean": measure()}
+            with self._snapshot_held():
+                self._let_rows_die(sink, event_types)
+                found["held"] = measure(FOLLOW_SECONDS)
+                ((dead,),) = self._bench.ask(SAMPLED)
+            with self._dumped():
+                found["dumped"] = measure()
+            expected = self._load.expected(self._published)
+            problems = self._bench.unfinished(sink, sum(expected.values()))
+            problems += [*publishing_problems(self._published), *sink.report().problems(expected)]
+        return Outcome([*self._figures(found), Figure("dead rows", float(str(dead)), "")], problems)
+
+    def _figures(self, found: Mapping[str, Outcome]) -> Iterator[Figure]:
+        rate, p95 = DELIVERED, f"{DELIVERED} p95"
+        yield from (replace(one, name=f"{one.name}, {what}") for what, some in found.items() for one in some.figures)
+        clean, held = found["clean"], found["held"]
+        yield Figure("rate, held / clean", ratio(held.value(rate), clean.value(rate)), "times", target=at_least(0.95))
+        yield Figure("p95, held / clean", ratio(held.value(p95), clean.value(p95)), "times", target=at_most(1.5))
+
+    def _measured(self, sink: RunningSink, event_types: list[str], warm_seconds: float = 0.0) -> Outcome:
+        options = replace(self._bench.options, warm_seconds=warm_seconds or self._bench.options.warm_seconds)
+        bench = replace(self._bench, options=options)
+        during = watched(bench, event_types, self._next(self._steady), sink)
+        self._wait_for(sink, during.published)
+        seconds = sink.report().seconds()
+        cpu = [figure for figure in during.costs() if figure.name in CPU]
+        return Outcome([Figure(DELIVERED, during.rate, "/s"), *percentiles(DELIVERED, seconds), *cpu])
+
+    def _let_rows_die(self, sink: RunningSink, event_types: list[str]) -> None:
+        """Deliver as much as is delivered in half an hour, or for the time that was asked for."""
+        pace, wanted = self._fill, sink.delivered + self._filling
+        until = time.monotonic() + FILL_SECONDS
+        if self._bench.options.minutes:
+            pace, wanted, until = self._steady, 2**62, time.monotonic() + self._bench.options.minutes * 60
+        with publishing(self._bench, event_types, self._next(pace), sink) as publisher:
+            while sink.delivered < wanted and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+                sink.report()  # so that it does not keep them all
+            published = publisher.stop()
+        self._wait_for(sink, published)
+
+    def _wait_for(self, sink: RunningSink, published: Sequence[Published]) -> None:
+        self._published += published
+        self._bench.unfinished(sink, sum(self._load.expected(self._published).values()))
+
+    def _next(self, pace: Pace) -> Pace:
+        return replace(pace, first_stream=next(self._streams))
+
+    @contextmanager
+    def _snapshot_held(self) -> Iterator[None]:
+        with psycopg.connect(self._bench.stack.environment["DATABASE_URL"]) as held:
+            held.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            held.execute("SELECT 1")
+            yield
+
+    @contextmanager
+    def _dumped(self) -> Iterator[None]:
+        """Back up all the time; what a backup costs beside its snapshot counts too."""
+        url = self._bench.stack.environment["DATABASE_URL"]
+        script = f"while {binary('pg_dump')} --format=custom --compress=0 --file=/dev/null '{url}'; do :; done"
+        dumping = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True)  # noqa: S603 - of ours
+        try:
+            yield
+        finally:
+            dumping.terminate()
+            dumping.wait()
