@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from broker_project.core.db import RowLocked, rows
+from delivery.filing import SHORT_LOCK_WAIT
 from delivery.statuses import FINAL
 
 IDS_PER_DAY: Final = 10**10
@@ -126,7 +127,7 @@ def summarize_times(first: dt.date, last: dt.date) -> None:
     """
     for leaf in (leaf_of(DELIVERIES, first + dt.timedelta(days=one)) for one in range((last - first).days + 1)):
         with suppress(RowLocked), transaction.atomic():
-            rows("SET LOCAL lock_timeout = '50ms'")
+            rows(f"SELECT {SHORT_LOCK_WAIT}")
             rows(SUMMARIZE_TIMES, [leaf])
 
 
