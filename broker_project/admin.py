@@ -16,6 +16,10 @@ from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdmin
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
 
 
+admin.site.index_title = "Dashboard"
+admin.site.site_url = None  # there is no other site
+
+
 TASK_FIELDS: Final = ("name", "task", "args", "kwargs", "queue", "expires", "expire_seconds")
 """Which task an entry sends, and with what: only superusers change it, for with it they can run anything."""
 

@@ -152,6 +152,7 @@ def hosts_of(address: str) -> list[str]:
 HINTS = {
     "BROKER_ALLOWED_NETWORKS": "networks such as 10.20.0.0/16,fd12:3456::/32, without bits behind the prefix",
     "BROKER_ALLOWED_HOSTS": "the host names of the broker, such as broker.example.org",
+    "BROKER_FLOWER_URL": "the URL by which people reach Flower, such as https://flower.example.org",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
     "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",

@@ -57,7 +57,8 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
 
 def groups(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the groups as unfold wants them; it leaves out what the user may not view."""
-    found = [(title, [_link(*item) for item in items]) for title, items in GROUPS.items()]
+    dashboard = {"title": "Dashboard", "icon": "dashboard", "link": reverse("admin:index")}
+    found = [("", [dashboard]), *((title, [_link(*item) for item in items]) for title, items in GROUPS.items())]
     links = [item["link"] for _, items in found for item in items]
     # A page within another's address: without this, unfold marks both.
     here = max((link for link in links if request.path.startswith(link)), key=len, default="")

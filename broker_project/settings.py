@@ -44,6 +44,8 @@ SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
 """Former secret keys, newest first. Values that were encrypted or signed with them stay valid."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
 """Base of callback URLs. Empty: callbacks are not available."""
+FLOWER_URL = web_address("BROKER_FLOWER_URL", default="")
+"""Address of Flower, to which the dashboard links. Empty: it does not."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
 """Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
 ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
@@ -342,6 +344,7 @@ UNFOLD = {
     "SITE_SYMBOL": "hub",
     "ENVIRONMENT": lambda _: ("UTC", "info"),
     "STYLES": [lambda _: static("broker_project/admin.css")],
+    "DASHBOARD_CALLBACK": "analytics.admin.dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
     "ACCOUNT": {"navigation": "broker_project.navigation.account"},
 }

@@ -59,14 +59,14 @@ def quantile_column(name: str) -> Column:
 NUMBERS: Final = (
     Column(
         "rate",
-        "per minute",
+        "Per minute",
         lambda row: row.numbers.deliveries,
         lambda row: f"{row.numbers.per_minute:,.1f}",
         "Deliveries that ended in a minute, on average.",
     ),
     Column(
         "success",
-        "success",
+        "Success",
         lambda row: row.numbers.success,
         lambda row: share(row.numbers),
         "Delivered, of those that ended; without cancelled ones and those that another endpoint took.",
@@ -76,14 +76,14 @@ NUMBERS: Final = (
 WAITING: Final = (
     Column(
         "waiting",
-        "waiting",
+        "Waiting",
         lambda row: row.backlog.waiting if row.backlog else 0,
-        lambda row: f"{row.backlog.waiting:,}{' or more' if row.backlog.is_cut else ''}" if row.backlog else "0",
+        lambda row: at_least(row.backlog.waiting, row.backlog.is_cut) if row.backlog else "0",
         "Unfinished deliveries now, without delayed ones.",
     ),
     Column(
         "oldest",
-        "oldest",
+        "Oldest",
         lambda row: row.backlog and timezone.now() - row.backlog.oldest_since,
         lambda row: relative(row.backlog.oldest_since, timezone.now()) if row.backlog else "-",
         "When the oldest of them was published.",
@@ -98,6 +98,11 @@ def share(numbers: Numbers) -> str:
     return f"{int(numbers.success * 10_000) / 100:.2f} %"
 
 
+def at_least(number: int, is_cut: bool) -> str:
+    """Return a number of which there may be more than was counted."""
+    return f"{number:,}{' or more' if is_cut else ''}"
+
+
 def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """Return the table of all subscribers, or of the subscriber that the address names."""
     subscriber_id = id_in(request.GET, "subscriber")
@@ -105,7 +110,7 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if "subscriber" in request.GET and subscriber is None:
         raise Http404
     last = _last_minutes(subscriber)
-    first = Column("name", "event type" if subscriber else "subscriber", lambda row: row.name, _first_cell(subscriber))
+    first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
     rows = [row for row in _rows(last, subscriber) if wanted.lower() in row.name.lower()]

@@ -68,7 +68,8 @@ def _start(
     """Start the application on running stores."""
     settings = stores.settings
     web_port, flower_port = settings.chosen_port("web"), settings.chosen_port("Flower")
-    environment = variables(settings, stores.environment, web_port)
+    web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
+    environment = {"BROKER_FLOWER_URL": flower} | variables(settings, stores.environment, web_port)
     say("updating the database ...")
     password = settings.secret("admin password", PASSWORD_BYTES)
     with heartbeat(say, lambda: "updating the database", START_HEARTBEAT_SECONDS):
@@ -83,7 +84,6 @@ def _start(
     wanted = services(application)
     say(f"starting {', '.join(service.name for service in wanted)} ...")
     stores.supervisor.start(*wanted)
-    web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
     return Stack(stores.supervisor, environment, web, flower, admin_login, login, logs)
 
 

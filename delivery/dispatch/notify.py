@@ -244,6 +244,13 @@ def guarded(hint: Callable[[], object]) -> bool:
     return True
 
 
+def listening_workers() -> list[str] | None:
+    """Return the names of the workers that listen for work at this moment; None if Redis does not answer."""
+    channels: list[Any] = []
+    has_answered = guarded(lambda: channels.extend(redis_client().pubsub_channels(f"{CHANNEL}*")))
+    return sorted(one.decode().removeprefix(CHANNEL) for one in channels) if has_answered else None
+
+
 def _send_turn(queue: str) -> None:
     _hints().send_task(TURN + queue, queue=queue, retry=False, ignore_result=True)
 

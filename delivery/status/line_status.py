@@ -42,7 +42,7 @@ SELECT h.* FROM unnest(%s::bigint[]) AS l (id)
  CROSS JOIN LATERAL ({HOLDS} AND h.line_id = l.id ORDER BY h.since, h.delivery_id LIMIT {MAX_HOLDS}) h
 """
 
-HELD: Final = f"SELECT DISTINCT line_id FROM ({HOLDS}) h"
+HELD: Final = f"SELECT line_id FROM ({HOLDS}) h GROUP BY line_id ORDER BY min(since), line_id"
 
 
 def _waiting(which: LiteralString) -> LiteralString:
@@ -269,7 +269,7 @@ def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
 
 
 def held_lines() -> list[int]:
-    """Return the lines that are held."""
+    """Return the lines that are held, the longest held first."""
     return [line_id for (line_id,) in rows(HELD)]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from delivery.models import Delivery, Message, Replay, ReplayKind
+from delivery.models import Delivery, Hold, Message, Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
 from tests.support.chromium import Page
@@ -93,6 +93,25 @@ def test_choosing_an_entry_of_a_search_select_filters(page: Page, live_server: A
     rows = "[...document.querySelectorAll('#result_list tbody tr')].map(row => row.innerText)"
     page.wait_for(f"{rows}.length === 1")
     assert "/store" in page.evaluate(rows)[0]
+
+
+def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: Page, live_server: Any) -> None:
+    page.open(f"{live_server.url}/admin/")
+    assert "Nothing has been published yet" in page.text()
+    page.click("li a", "Create an event type")
+    page.wait_for("location.pathname === '/admin/subscriptions/eventtype/add/'")
+    page.click("a", "Dashboard")
+    page.wait_for("location.pathname === '/admin/' && document.body?.innerText.includes('Nothing has been published')")
+    wanted = factories.subscription(factories.subscriber("shop"))
+    broker.publish_numbered(wanted.event_type, 2)
+    delivery = Delivery.objects.earliest("pk")
+    Hold.objects.create(
+        delivery=delivery, line_id=delivery.line_id or 0, reason="the endpoint answered 503", failures=1
+    )
+    page.wait_for("document.querySelector('#live')?.innerText.includes('the endpoint answered 503')")
+    assert "Nothing has been published yet" not in page.text()
+    page.click("#live a", "shop")
+    page.wait_for(f"location.pathname === '/admin/delivery/line/{delivery.line_id}/change/'")
 
 
 def test_live_numbers_are_sorted_by_a_click_and_refresh_themselves(page: Page, live_server: Any) -> None:

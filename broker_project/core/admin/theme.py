@@ -42,6 +42,11 @@ def table_or_dash(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> S
     return table(headers, rows) if rows else "-"
 
 
+def compact_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> SafeString:
+    """Return a table of names and numbers, which keeps its rows where there is little room."""
+    return render_to_string("broker_project/compact_table.html", {"heads": headers, "rows": rows})
+
+
 def label(text: str, colour: str) -> SafeString:
     """Return a word on a colour: `success`, `warning`, `danger` or `info`."""
     return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})

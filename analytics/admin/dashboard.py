@@ -1,0 +1,239 @@
+"""The dashboard: what needs attention, how deliveries go, who works on them, and what to do first.
+
+Each block takes a bounded number of queries, each of which reads a bounded number of rows.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.db.models import Count, Max
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django_celery_beat.models import PeriodicTask
+
+from analytics import live_numbers
+from analytics.admin.live import at_least, share
+from analytics.admin.sections import duration
+from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
+from analytics.models import Run, RunState
+from broker_project.core.admin.theme import compact_table, label, link, relative, table
+from delivery.admin.lines import LINE_COLOURS
+from delivery.admin.read_only import counted, link_to
+from delivery.dispatch.notify import listening_workers
+from delivery.models import Delivery, Lane, Line, Message
+from delivery.status.backlog import Backlog, backlogs
+from delivery.status.line_status import MAX_COUNTED, LineStatus, held_lines, line_statuses
+from delivery.status.queue_status import senders
+from delivery.statuses import WaitsFor
+from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subscription
+
+MAX_ITEMS: Final = 10
+"""Lines, or subscribers, that are shown for one reason; the others are counted."""
+TOO_LONG: Final = dt.timedelta(minutes=5)
+"""What has waited as long needs attention."""
+MAX_FAILURES: Final = 0.05
+"""The share of failed deliveries from which on a subscriber needs attention."""
+BEAT_SEEN: Final = dt.timedelta(minutes=10)
+"""Beat stores every three minutes when it last sent what it sends every 30 seconds."""
+COUNTED: Final = dt.timedelta(minutes=5)
+"""The last minute that was counted is no older, unless something writes for long, or no worker counts."""
+HEADS: Final = ("who", "what", "why", "since", "waiting", "next try")
+NEEDED: Final = ("delivery.view_line", "analytics.view_run")
+"""The permissions that it takes to see how deliveries go."""
+
+
+class Item(NamedTuple):
+    """One thing that needs attention."""
+
+    who: SafeString | str
+    what: SafeString
+    why: str
+    since: SafeString | str = "-"
+    waiting: str = "-"
+    next_try: SafeString | str = "-"
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Add to the context of the site's first page what it shows."""
+    missing = [name for name in NEEDED if not request.user.has_perm(name)]
+    if missing:
+        return context | {"missing": missing}
+    now = timezone.now()
+    waiting = backlogs()
+    workers = listening_workers()
+    newest, beat = live_numbers.last_minute(), _beat_seen()
+    items = [
+        *_stopped(workers, newest, beat, now),
+        *_held_up(waiting, now),
+        *_failing(newest),
+        *_undecided(now),
+        *_failed_run(now),
+    ]
+    return context | {
+        "now": now,
+        "items": items and table(HEADS, items),
+        "numbers": compact_table(["Ended in the", "Per minute", "Success", "p50", "p95", "p99"], _numbers(newest)),
+        "counted_until": newest and newest + dt.timedelta(minutes=1),
+        "waiting": at_least(sum(one.waiting for one in waiting.values()), any(one.is_cut for one in waiting.values())),
+        "oldest": relative(min((one.oldest_since for one in waiting.values()), default=None), now),
+        "senders": _senders(),
+        "workers": _workers(workers or []),
+        "beat": relative(beat, now),
+        "last_run": Run.objects.filter(state=RunState.PASSED).order_by("-ended_at").first(),
+        "flower": settings.FLOWER_URL,
+        "steps": [] if Message.objects.exists() else _first_steps(),
+        "publish_url": f"{settings.PUBLIC_URL or request.build_absolute_uri('/').rstrip('/')}/api/v1/events/",
+        "example": EventType.objects.configured().order_by("pk").values_list("name", flat=True).first(),
+    }
+
+
+def _stopped(
+    workers: Sequence[str] | None, newest: dt.datetime | None, beat: dt.datetime | None, now: dt.datetime
+) -> Iterator[Item]:
+    """Tell which parts of the broker were not seen lately."""
+    if workers is None:
+        yield Item("Redis", label("no answer", "danger"), "Deliveries go on without it, somewhat later.")
+    elif not workers:
+        yield Item("Workers", label("none runs", "danger"), "Nothing is delivered. Messages are accepted and wait.")
+    if newest and now - newest > COUNTED:
+        why = "Live numbers are of then: no worker counts, or a transaction has been writing since."
+        yield Item("Live numbers", label("late", "warning"), why, relative(newest, now))
+    if beat is None or now - beat > BEAT_SEEN:
+        why = "No summary begins on schedule. Deliveries do not depend on it."
+        yield Item("Celery beat", label("not seen", "warning"), why, relative(beat, now))
+
+
+def _held_up(waiting: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:
+    """Tell which lines are held, and for which subscribers something has waited too long otherwise."""
+    held = held_lines()
+    late = {key: one for key, one in waiting.items() if now - one.oldest_since > TOO_LONG}
+    latest = sorted(late, key=lambda key: late[key].oldest_since)[: 2 * MAX_ITEMS]
+    lines = Line.objects.select_related("subscriber").in_bulk(held[:MAX_ITEMS])
+    blocked = set(Line.objects.filter(pk__in=held).values_list("subscriber_id", flat=True))
+    others = Line.objects.select_related("subscriber").filter(subscriber__in=set(latest) - blocked, lane=Lane.MAIN)
+    others_first = sorted(others, key=lambda line: late[line.subscriber_id or 0].oldest_since)[:MAX_ITEMS]
+    statuses = line_statuses([*lines, *(line.pk for line in others_first)])
+    yield from (_held(lines[pk], statuses[pk], now) for pk in held[:MAX_ITEMS] if pk in lines)
+    yield from (_late(line, statuses[line.pk], late[line.subscriber_id or 0], now) for line in others_first)
+    if more := len(held) - len(lines) + len(late.keys() - blocked) - len(others_first):
+        yield Item(link(reverse("admin:analytics_run_live"), f"{more} more"), label("waiting", "warning"), "")
+
+
+def _held(line: Line, status: LineStatus, now: dt.datetime) -> Item:
+    hold = status.hold
+    return Item(
+        link_to("delivery_line", line.pk, line.owner),
+        label("held", "danger"),
+        hold.reason if hold else "-",
+        relative(hold.since if hold else None, now),
+        counted(status.waiting),
+        relative(hold.next_try_at if hold else None, now),
+    )
+
+
+def _late(line: Line, status: LineStatus, backlog: Backlog, now: dt.datetime) -> Item:
+    is_in_line = status.waiting > 0
+    word = str(status.state).lower().replace("_", " ") if is_in_line else "mailbox"
+    return Item(
+        link_to("delivery_line", line.pk, line.owner),
+        label(word, LINE_COLOURS[status.state] if is_in_line else "info"),
+        "Its oldest delivery has waited for long." if is_in_line else "Nobody has fetched its oldest delivery.",
+        relative(backlog.oldest_since, now),
+        at_least(backlog.waiting, backlog.is_cut),
+        relative(status.deferred_due_at, now),
+    )
+
+
+def _failing(newest: dt.datetime | None) -> Iterator[Item]:
+    """Tell of which subscribers too much has failed in the last hour, those with most failures first."""
+    if newest is None:
+        return
+    last = live_numbers.by_subscriber(newest)
+    failures = {
+        key: one.eligible - one.delivered
+        for key, one in last.numbers.items()
+        if key and one.eligible - one.delivered > MAX_FAILURES * one.eligible
+    }
+    worst = sorted(failures, key=lambda key: (-failures[key], key))[:MAX_ITEMS]
+    names = dict(Subscriber.objects.filter(pk__in=worst).values_list("pk", "name"))
+    for key in worst:
+        of_all = last.numbers[key].eligible
+        yield Item(
+            link(f"{reverse('admin:analytics_run_live')}?subscriber={key}", names.get(key, "(deleted)")),
+            label("failing", "danger"),
+            f"{failures[key]:,} of {of_all:,} deliveries failed in the last {last.minutes} min.",
+        )
+
+
+def _undecided(now: dt.datetime) -> Iterator[Item]:
+    """Tell how many deliveries an operator has to release or cancel."""
+    held = Delivery.objects.open().filter(waits_for=WaitsFor.RELEASE).oldest_first()
+    if times := held.values_list("created_at", flat=True)[:MAX_COUNTED]:
+        where = f"{reverse('admin:delivery_delivery_changelist')}?status=HELD"
+        why = "Their filter or script failed. Release or cancel them."
+        yield Item(
+            link(where, "Deliveries"), label("to release", "danger"), why, relative(times[0], now), counted(len(times))
+        )
+
+
+def _failed_run(now: dt.datetime) -> Iterator[Item]:
+    """Tell whether the newest run of Spark that has ended has failed."""
+    newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
+    if newest and newest.state == RunState.FAILED:
+        why = newest.error.partition("\n")[0][:200]
+        yield Item(
+            link_to("analytics_run", newest.pk, newest), label("failed", "danger"), why, relative(newest.ended_at, now)
+        )
+
+
+def _numbers(newest: dt.datetime | None) -> list[list[str]]:
+    """Return a row for each span of time: its name, rate, success, and quantiles."""
+    spans = {"last minute": 1, "last hour": HOUR_MINUTES, "last 24 hours": DAY_MINUTES}
+    found = {
+        name: live_numbers.total(newest, minutes) if newest else Numbers(minutes) for name, minutes in spans.items()
+    }
+    return [
+        [name, f"{one.per_minute:,.1f}", share(one), *(duration(ms) for ms in one.took or ())]
+        + ["-"] * (0 if one.took else 3)
+        for name, one in found.items()
+    ]
+
+
+def _senders() -> SafeString | str:
+    """Return how the QUEUE events are shared; empty if there were none."""
+    found = [
+        [link_to("delivery_line", one.line_id, one.queue), counted(one.line.waiting), one.in_flight]
+        for one in senders()
+    ]
+    return compact_table(["Sender", "Waiting", "In flight"], found) if found else ""
+
+
+def _workers(names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return each worker that is seen, with the number of lines that it has."""
+    leased = Line.objects.filter(lease_until__isnull=False).values_list("worker").annotate(Count("pk"))
+    lines = dict(leased)
+    return [(name, lines.get(name, 0)) for name in names]
+
+
+def _beat_seen() -> dt.datetime | None:
+    """Return when beat sent its last task, or entered it, as far as it has stored that."""
+    last = Max(Coalesce("last_run_at", "date_changed"))
+    seen: dt.datetime | None = PeriodicTask.objects.aggregate(last=last)["last"]
+    return seen
+
+
+def _first_steps() -> list[tuple[str, str, bool]]:
+    """Return what to create before the first message: its title, where, and whether that is done."""
+    made = {
+        "Create an event type": (EventType.objects.configured(), "subscriptions_eventtype"),
+        "Create a subscriber": (Subscriber.objects.all(), "subscriptions_subscriber"),
+        "Create a subscription": (Subscription.objects.all(), "subscriptions_subscription"),
+        "Create a publisher": (Publisher.objects.all(), "subscriptions_publisher"),
+        "Create an API key for the publisher": (ApiKey.objects.filter(publisher__isnull=False), "subscriptions_apikey"),
+    }
+    return [(title, reverse(f"admin:{model}_add"), rows.exists()) for title, (rows, model) in made.items()]
