@@ -2,9 +2,11 @@
 
 from django.urls import path, re_path
 
+from analytics.api.metrics import read_metrics
 from analytics.api.summaries import Runs, download_summary, list_summaries, read_summary
 
 urlpatterns = [
+    path("metrics", read_metrics),
     path("summaries", list_summaries),
     re_path(r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$", download_summary),
     path("summaries/<slug:name>", read_summary),

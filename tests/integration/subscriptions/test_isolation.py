@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
 EVERYBODYS = {"event-types", "event-type-file", "retry-policies"}
 """Every key reads them all, and management changes them."""
-WITHOUT_OWNER = {"events", "filters", "scripts", "senders", "summaries", "summary-runs"}
+WITHOUT_OWNER = {"events", "filters", "metrics", "scripts", "senders", "summaries", "summary-runs"}
 """Nothing that is kept of somebody stands there, or for management alone."""
 LISTED = {"publishers", "subscribers", "subscriptions", "api-keys", "messages", "deliveries", "replays", "callbacks"}
 RESOURCES = {*LISTED, "mailboxes", "dead-letters"}
@@ -248,7 +248,14 @@ def test_every_name_in_a_query_is_in_the_table() -> None:
         for parameter in operations.get("get", {}).get("parameters", ())
         if parameter["in"] == "query" and "enum" not in str(parameter["schema"]) and "$ref" not in parameter["schema"]
     }
-    for_management = {"api-keys", "event-type-file", "summaries/{name}", "summaries/{name}.{suffix}", "summary-runs"}
+    for_management = {
+        "api-keys",
+        "event-type-file",
+        "metrics",
+        "summaries/{name}",
+        "summaries/{name}.{suffix}",
+        "summary-runs",
+    }
     own = {(path, name) for path, name in asked if name not in OF_EVERYBODY and path not in for_management}
     assert own == {(path, name) for path, names in NAMED_IN_QUERIES.items() for name in names}
 

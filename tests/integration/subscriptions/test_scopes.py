@@ -38,7 +38,7 @@ TABLE: Final[dict[Scope, str]] = {
         post scripts/test, get senders, get subscribers, get subscribers/{name}, get subscribers/{name}/line,
         get subscriptions, get subscriptions/{id}, post subscriptions/{id}/test-filter,
         post subscriptions/{id}/test-script, get summaries, get summaries/{name}, get summaries/{name}.{suffix},
-        get summary-runs, get summary-runs/{id}
+        get summary-runs, get summary-runs/{id}, get metrics
     """,
     Scope.CONFIGURE: """
         post event-type-file, post event-types, patch event-types/{name}, delete event-types/{name}, post publishers,

@@ -1,0 +1,86 @@
+"""Metrics for Prometheus, and the alert rules and the dashboard that use them."""
+
+import datetime as dt
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from analytics import metrics
+from analytics.models import Run, RunState
+from broker_project.stack.folders import ROOT
+from delivery.models import Hold
+from subscriptions.models import EventKind
+from tests.integration.analytics.test_live_numbers import minute, waiting
+from tests.support import broker, factories
+from tests.support.api import client_of
+
+pytestmark = pytest.mark.django_db
+
+RULES: Path = ROOT / "docs/reference/prometheus/alerts.yml"
+DASHBOARD: Path = ROOT / "docs/reference/prometheus/grafana.json"
+ACCEPTED = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2"
+
+
+@pytest.fixture(autouse=True)
+def _one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "listening_workers", lambda: ["worker-1"])
+
+
+def scraped(accepted: str = ACCEPTED) -> dict[tuple[str, str], float]:
+    """Return each value by its metric's name and its label's value."""
+    answer = client_of().get("/api/v1/metrics", headers={"Accept": accepted})
+    assert (answer.status_code, answer["Content-Type"].partition(";")[0]) == (200, "text/plain")
+    families = text_string_to_metric_families(answer.content.decode())
+    return {
+        (sample.name, "".join(sample.labels.values())): sample.value for family in families for sample in family.samples
+    }
+
+
+def fill() -> None:
+    shop, idle = (factories.subscription(factories.subscriber(name)) for name in ("shop", "idle"))
+    first, _ = waiting(shop, 2, created_at=timezone.now() - dt.timedelta(minutes=10))
+    Hold.objects.create(delivery=first, line=broker.line_of(shop.subscriber), reason="503", failures=1)
+    minute(0, of=idle, took={100: 9}, failed=1)
+    Run.objects.create(state=RunState.FAILED, started_at=timezone.now(), ended_at=timezone.now())
+    work = factories.event_type("Shop.Work", EventKind.QUEUE)
+    factories.subscription(event_type=work)
+    broker.publish_bodies(work, b"1")
+
+
+def test_an_empty_broker_has_metrics() -> None:
+    found = scraped("text/plain")
+    assert (found["broker_workers", ""], found["broker_held_lines", ""]) == (1, 0)
+
+
+def test_metrics_say_what_the_dashboard_says() -> None:
+    fill()
+    found = scraped()
+    assert found["broker_last_minute_deliveries", "delivered"] == 9
+    assert found["broker_last_minute_deliveries", "failed"] == 1
+    assert found["broker_last_minute_latency_seconds", "0.95"] == pytest.approx(0.1, rel=0.02)
+    assert found["broker_waiting_deliveries", "shop"] == 2
+    assert 600 <= found["broker_oldest_waiting_seconds", "shop"] < 700
+    assert ("broker_waiting_deliveries", "idle") not in found
+    assert sum(value for (name, _), value in found.items() if name == "broker_waiting_groups") == 1
+    ones = ("broker_held_lines", "broker_workers", "broker_redis_up", "broker_last_summary_failed")
+    assert [found[name, ""] for name in ones] == [1, 1, 1, 1]
+
+
+def test_rules_and_dashboard_use_only_metrics_that_there_are() -> None:
+    fill()
+    rules = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    panels = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
+    used = set(re.findall(r"broker_\w+", " ".join([*rules, *panels])))
+    assert used == {name for name, _ in scraped()}
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_prometheus_takes_the_rules() -> None:
+    subprocess.run(["promtool", "check", "rules", RULES], check=True)
