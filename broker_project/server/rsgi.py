@@ -16,20 +16,29 @@ from weakref import WeakValueDictionary
 from django.conf import settings
 
 from broker_project.core.db import answered_within
+from broker_project.server.browser_headers import Answer
 from broker_project.server.request_groups import RequestGroups, group_of, statement_seconds
-from broker_project.server.request_head import refusal_of
+from broker_project.server.request_head import HEALTH_PATHS, Headers, refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
 from broker_project.wsgi import application as wsgi_application
 from delivery.mailbox import long_poll
 from delivery.mailbox.long_poll import max_polls
+from subscriptions.api.authentication import is_stranger
 
 DISCONNECTED: Final = "broker.disconnected"
 """The WSGI variable with a function that starts watching the client. It returns a future that is done when the client
 has disconnected. The caller cancels the future when it no longer needs it."""
 
+STRANGERS_SHARE: Final = 32
+"""One thread in this many is for callers that show no key, such as people and callback replies: however much they ask
+for, others share Python with few of them."""
+HEALTH_SECONDS: Final = 1.0
+"""How long an answer to a health check is given again."""
+
 _threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
+_strangers = ThreadPoolExecutor(max(2, settings.WEB_THREADS // STRANGERS_SHARE), thread_name_prefix="stranger")
 _quotas = UploadQuotas(settings.UPLOADS_BYTES)
 
 tune_runtime()
@@ -53,12 +62,16 @@ class RsgiApplication:
         self._loop = loop
         self._groups: WeakValueDictionary[str, RequestGroups] = WeakValueDictionary()
         """By name, while one of them is being answered."""
+        self._health = HealthAnswers(loop)
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
         headers = scope.headers.items()
         if refusal := refusal_of(scope, headers):
             protocol.response_bytes(*refusal)
+            return
+        if scope.path in HEALTH_PATHS and scope.method in {"GET", "HEAD"}:
+            protocol.response_bytes(*await self._health.answer(scope, headers))
             return
         upload = Upload(scope.headers, _quotas.share_of(scope.headers.get("authorization") or ""))
         try:
@@ -71,7 +84,8 @@ class RsgiApplication:
                 groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads))
                 await groups.answered(request)
             else:
-                await self._loop.run_in_executor(_threads, request.answer)
+                threads = _strangers if is_stranger(request.environ) else _threads
+                await self._loop.run_in_executor(threads, request.answer)
         finally:
             upload.release()
 
@@ -87,28 +101,53 @@ class _Request:
         environ[DISCONNECTED] = partial(_watch, protocol, loop)
         self._upload = upload
         self._protocol = protocol
-        self._status = 500
-        self._headers: list[tuple[str, str]] = []
 
     def answer(self) -> None:
         """Call the WSGI application, and send its answer from this thread."""
         with answered_within(statement_seconds(self.environ["PATH_INFO"])):
-            chunks: Iterable[bytes] = wsgi_application(self.environ, self._start)
-            try:
-                self.send(self._status, self._headers, b"".join(chunks))
-            finally:
-                if hasattr(chunks, "close"):
-                    chunks.close()
+            self.send(*_answer_to(self.environ))
 
     def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send the answer. First release the upload quota: a client that has the answer finds it free."""
         self._upload.release()
         self._protocol.response_bytes(status, headers, body)
 
-    def _start(self, status: str, headers: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], object]:
-        self._status = int(status[:3])
-        self._headers = [(name.lower(), value) for name, value in headers]
+
+class HealthAnswers:
+    """Answers to health checks, made in threads of their own and at most once a second, however many ask."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="health")
+        self._made: dict[tuple[str, str], tuple[float, asyncio.Future[Answer]]] = {}
+        """By method and path: since when, and the answer."""
+
+    async def answer(self, scope: Any, headers: Headers) -> Answer:
+        """Return the answer to a health check."""
+        asked = scope.method, scope.path
+        began, made = self._made.get(asked, (0.0, None))
+        if made is None or (made.done() and self._loop.time() > began + HEALTH_SECONDS):
+            made = self._loop.run_in_executor(self._threads, _answer_to, environ_of(scope, headers, b""))
+            self._made[asked] = self._loop.time(), made
+        return await asyncio.shield(made)
+
+
+def _answer_to(environ: dict[str, Any]) -> Answer:
+    """Return the WSGI application's answer."""
+    status, headers = "", []
+
+    def start(*started: Any) -> Callable[[bytes], object]:
+        nonlocal status, headers
+        status, headers, *_ = started
         return lambda _: None
+
+    chunks: Iterable[bytes] = wsgi_application(environ, start)
+    try:
+        body = b"".join(chunks)
+    finally:
+        if hasattr(chunks, "close"):
+            chunks.close()
+    return int(status[:3]), [(name.lower(), value) for name, value in headers], body
 
 
 def _watch(protocol: Any, loop: asyncio.AbstractEventLoop) -> "Future[None]":

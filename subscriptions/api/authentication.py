@@ -23,7 +23,7 @@ from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
 from subscriptions.credentials.keys import Asked, key_for, keys_for
 from subscriptions.credentials.scopes import effective_limit
-from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
+from subscriptions.credentials.tokens import SCHEME, bearer_in, could_be_token, recent_tokens
 from subscriptions.models import ApiKey
 
 KEYS: Final = "keys"
@@ -118,21 +118,34 @@ def find_keys(requests: Sequence[tuple[dict[str, Any], str]]) -> None:
         variables[FOUND], variables[EVENT_TYPES] = keys, event_types
 
 
+def is_stranger(variables: Mapping[str, Any]) -> bool:
+    """Return whether a request shows no key, or an unknown one from an address with too many recent failures."""
+    token = bearer_in(variables.get("HTTP_AUTHORIZATION", ""))
+    if token is None or not could_be_token(token):
+        return True
+    return hash(token) not in recent_tokens and _wait_after_failures(variables, KEYS) > 0
+
+
 def check_failures(request: Request, *, at: str) -> None:
     """Raise `TooManyRequests` for an address with too many recent failures; nothing is looked up for it."""
-    limit: int = settings.FAILURES_PER_MINUTE
-    if limit and (rate := _failures.look(_address(request, at), limit, time.monotonic_ns())).wait:
-        raise TooManyRequests("Too many requests from this address have failed.", rate.wait)
+    if wait := _wait_after_failures(request.META, at):
+        raise TooManyRequests("Too many requests from this address have failed.", wait)
 
 
 def count_failure(request: Request, *, at: str) -> None:
     """Count a request that failed because it had no usable key or token."""
     if settings.FAILURES_PER_MINUTE:
-        _failures.spend(_address(request, at), settings.FAILURES_PER_MINUTE, time.monotonic_ns())
+        _failures.spend(_address(request.META, at), settings.FAILURES_PER_MINUTE, time.monotonic_ns())
 
 
-def _address(request: Request, at: str) -> tuple[str, str]:
-    return at, client_prefix(request.META.get("REMOTE_ADDR", ""))
+def _wait_after_failures(variables: Mapping[str, Any], at: str) -> int:
+    """Return for how many seconds nothing is looked up for an address; 0 if it has not failed too often."""
+    limit: int = settings.FAILURES_PER_MINUTE
+    return _failures.look(_address(variables, at), limit, time.monotonic_ns()).wait if limit else 0
+
+
+def _address(variables: Mapping[str, Any], at: str) -> tuple[str, str]:
+    return at, client_prefix(variables.get("REMOTE_ADDR", ""))
 
 
 def rate_limit_headers(

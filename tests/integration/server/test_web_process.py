@@ -90,6 +90,59 @@ def test_upload_quota_is_free_when_the_answer_arrives() -> None:
     assert done.stdout.split() == ["404", "404", "404"], done.stderr
 
 
+STRANGERS = """
+import asyncio, threading
+from types import SimpleNamespace
+from wsgiref.headers import Headers
+
+from django.conf import settings
+
+from broker_project.server import rsgi
+
+asked, hold = [], threading.Event()
+
+
+def slow_without_a_key(environ, start):
+    if "HTTP_AUTHORIZATION" not in environ and environ["PATH_INFO"] != "/readyz":
+        hold.wait()
+    asked.append(environ["PATH_INFO"])
+    start("200 OK", [])
+    return [b""]
+
+
+rsgi.wsgi_application = slow_without_a_key
+KEY = ("authorization", "Bearer brk_" + "a" * 43)
+
+
+def asking(path, *headers):
+    scope = SimpleNamespace(
+        method="GET", path=path, query_string="", scheme="http", http_version="1.1", authority=None,
+        server="127.0.0.1:8000", client="127.0.0.1:50000", headers=Headers([("host", "127.0.0.1"), *headers]),
+    )
+    answer = SimpleNamespace(response_bytes=lambda status, headers, body: None)
+    return rsgi.application.__rsgi__(scope, answer)
+
+
+async def main():
+    rsgi.application.__rsgi_init__(asyncio.get_running_loop())
+    strangers = [asyncio.ensure_future(asking("/admin/")) for _ in range(settings.WEB_THREADS * 2)]
+    await asyncio.sleep(0)
+    await asyncio.gather(asking("/api/v1/messages", KEY), *[asking("/readyz") for _ in range(100)])
+    print(sorted(asked))
+    hold.set()
+    await asyncio.gather(*strangers)
+
+
+asyncio.run(main())
+"""
+
+
+def test_callers_without_a_key_hold_up_neither_others_nor_health_checks() -> None:
+    command = [sys.executable, "-c", STRANGERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert done.stdout == "['/api/v1/messages', '/readyz']\n", done.stderr
+
+
 SIGNAL_AFTER_CLOSE = """
 import asyncio, os, signal
 from broker_project.server.rsgi import RsgiApplication
