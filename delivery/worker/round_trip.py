@@ -16,14 +16,7 @@ import orjson
 import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
-from broker_project.core.db import (
-    RowLocked,
-    Rows,
-    array,
-    rows,
-    rows_of_each,
-    with_blocks,
-)
+from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each, with_blocks
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
 from delivery.limits import REFUSED_GROUP_SECONDS
@@ -146,14 +139,21 @@ class Settling:
             self.locked = frozenset(line_id for (line_id,) in ours)
 
     def settle_missed(self) -> None:
-        """Settle what somebody asked to cancel after the statement had begun: its snapshot was older than the wish."""
+        """Settle what somebody asked to cancel after the statement had begun: its snapshot was older than the wish.
+
+        A line is lost if what it was answered is not in flight even then: the database has forgotten a mark.
+        """
         missed = [one for one in self.settlements if one.line_id in self.owned and one.delivery_id not in self.ended]
         if missed:
             of = {one.line_id for one in missed}
             states = [one for one in self.states if one.line_id in of]
             rest = Settling(self.epochs, of_groups=self.of_groups, settlements=missed, states=states)
             rest.note(rows(*rest.statement(spares=True)))
-            self.owned, self.locked = self.owned - rest.locked, self.locked | rest.locked
+            unheard = {slot.line.id for slot in self.slots if slot.may_be_settled}
+            lost = rest.owned & {one.line_id for one in missed if one.delivery_id not in rest.ended} - unheard
+            for line_id in lost:
+                log.error("event_loop.mark_forgotten", line_id=line_id, epoch=self.epochs[line_id])
+            self.owned, self.locked = self.owned - rest.locked - lost, self.locked | rest.locked
 
 
 def settling_of(slots: Sequence[Slot], *, of_groups: bool) -> Settling:
@@ -378,6 +378,7 @@ class RoundTrip:
         """Leave all where it is; nobody knows whether the slots have been settled, and what pages have marked."""
         for slot in slots:
             slot.may_be_marked |= isinstance(slot.step, Send)
+            slot.may_be_settled |= slot.ended is not None
         self.pages.note_unheard()
         self._backoff.begin(failure)
 

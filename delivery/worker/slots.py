@@ -265,6 +265,8 @@ class Slot:
     """Bytes of bodies taken from the process's budget."""
     may_be_marked: bool = False
     """Whether what it sends next may be marked already, by a settle whose commit was not heard."""
+    may_be_settled: bool = False
+    """The same of what ended: whether it may be recorded already."""
 
     @property
     def may_settle_later(self) -> bool:
@@ -349,7 +351,7 @@ class Slot:
             self.held, self.in_flight = going_on.size, None
             self.taken_ids = [going_on.group_id or going_on.id]
             self._free_keys(going_on.ordering_key)
-        self.ended = None
+        self.ended, self.may_be_settled = None, False
 
     def give_back(self, budget: BodyBudget) -> None:
         """Drop what it has taken."""

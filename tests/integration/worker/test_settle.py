@@ -1,10 +1,12 @@
 """Settling: once, under the epoch, and while the database fails (contract 4.10, 4.11)."""
 
+import asyncio
 import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
+from structlog.testing import capture_logs
 
 from broker_project.core.db import Rows, rows, rows_of_each
 from broker_project.stack.load.receiver import Receiver, answer
@@ -68,6 +71,21 @@ def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
     assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
     assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
     assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_line_whose_mark_the_database_has_forgotten_is_lost(receiver: Receiver, wanted: Subscription) -> None:
+    async def forget_and_answer(*streams: Any) -> bool:
+        execute_elsewhere = partial(do_and_disconnect, lambda: Delivery.objects.open().update(status=PENDING))
+        await asyncio.to_thread(execute_elsewhere)
+        return await answer()(*streams)
+
+    receiver.on("/a", forget_and_answer)
+    broker.publish_numbered(wanted.event_type, 2)
+    with broker.running_worker() as worker, capture_logs() as logs:
+        wait_until(lambda: receiver.log and not worker.event_loop.lines)
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["event_loop.mark_forgotten"]
+    assert (len(receiver.log), broker.statuses(wanted)) == (1, [PENDING, IN_FLIGHT])  # marked, and not sent
 
 
 @pytest.mark.behaviour("4.11")
