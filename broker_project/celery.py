@@ -12,6 +12,7 @@ from django.conf import settings
 
 from broker_project.environment import read_settings
 from broker_project.server.runtime import collect_garbage_less_often, tune_runtime
+from delivery.maintenance import incarnation
 
 OTHER_POOL: Final = (
     "broker: a worker needs a pool of threads, as the settings have it: leave -P out, and say how many with -c."
@@ -42,6 +43,12 @@ def refuse_other_pools(sender: Any, **_signal: object) -> None:
     asked = {argument.removeprefix("-P").removeprefix("--pool=") for argument in sys.argv}
     if "prefork" in asked or not issubclass(sender.pool_cls, TaskPool):
         sys.exit(OTHER_POOL)
+
+
+@worker_init.connect
+def guard_connections(**_signal: object) -> None:
+    """Let the worker end where the database is another than before."""
+    incarnation.guard_connections()
 
 
 @worker_ready.connect

@@ -201,6 +201,10 @@ class DatabaseErrors(DatabaseErrorWrapper):
         super().__exit__(kind, error, traceback)
 
 
+on_connect: Final[list[Callable[[psycopg.Connection[Any]], object]]] = []
+"""What looks at each new connection of this process before it is used, and may refuse it with a `psycopg.Error`."""
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """A thread's connection, taken from the pool."""
 
@@ -236,7 +240,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         connection.adapters.register_dumper(list, ListBinaryDumper)  # bytes take half the room, and less time
-        return super()._configure_connection(connection)  # type: ignore[misc]  # the stubs lack it
+        is_changed = super()._configure_connection(connection)  # type: ignore[misc]  # the stubs lack it
+        for look_at in on_connect:
+            look_at(connection)
+        return is_changed
 
 
 def check(connection: "psycopg.Connection[Any]") -> None:

@@ -15,6 +15,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 
 from broker_project.server import rsgi
+from delivery.maintenance.incarnation import guard_connections
 
 CONNECTIONS: Final = 2048
 """Open connections of a process, including idle ones. More wait in the listening socket."""
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     address = parser.parse_args()
+    guard_connections()
     resolve("/livez")  # loads the views now, not at the first request of each process
     Granian(
         f"{rsgi.__name__}:application",

@@ -4,7 +4,7 @@ import datetime as dt
 
 from django.db import migrations
 
-from delivery.maintenance import partitions
+from delivery.maintenance import incarnation, partitions
 from delivery.statuses import LEGAL_CHANGES, UNFINISHED, WaitsFor
 from subscriptions.names import OWN_EVENTS
 
@@ -114,6 +114,11 @@ CREATE TRIGGER turn_again AFTER UPDATE OF waits_for ON delivery_open FOR EACH RO
   WHEN (OLD.waits_for <> 'TURN' AND NEW.waits_for = 'TURN') EXECUTE FUNCTION lower_turn_floor();
 CREATE TRIGGER turn_again AFTER UPDATE OF waits_for ON delivery_queuegroup FOR EACH ROW
   WHEN (OLD.waits_for <> 'TURN' AND NEW.waits_for = 'TURN') EXECUTE FUNCTION lower_turn_floor();
+
+-- Its one row says in which database, of which server, the ids and numbers were given (decision 0062).
+CREATE TABLE delivery_incarnation (
+  id uuid PRIMARY KEY, identity text NOT NULL, begun_at timestamptz NOT NULL DEFAULT clock_timestamp());
+INSERT INTO delivery_incarnation (id, identity) SELECT gen_random_uuid(), {identity};
 
 -- Every subscriber has its lines from the start: neither publishing nor settling need ask.
 CREATE FUNCTION give_subscriber_its_lines() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -235,6 +240,7 @@ class Migration(migrations.Migration):
             + [
                 OPEN_LEAF.format(
                     own=OWN_EVENTS,
+                    identity=incarnation.IDENTITY,
                     unfinished=array(UNFINISHED),
                     known=KNOWN,
                     legal=LEGAL,

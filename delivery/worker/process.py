@@ -26,6 +26,7 @@ from delivery.limits import (
     STOP_SECONDS,
     SWEEP_SECONDS,
 )
+from delivery.maintenance.incarnation import NewestIds, begin_after_restore, end_process
 from delivery.maintenance.periodic import Maintainer, PeriodicJobs
 from delivery.maintenance.retention import RetentionDiffers, hold_keep_days
 from delivery.worker.event_loop import EventLoop
@@ -74,6 +75,7 @@ class Worker(threading.Thread):
         self._keep_days = keep_days
         self._has_locks: object = None
         """The connection on which this thread has taken its locks."""
+        self._newest_ids = NewestIds()
         self.event_loop = EventLoop(
             worker=self.worker,
             queue_max_in_flight=queue_max_in_flight,
@@ -141,6 +143,9 @@ class Worker(threading.Thread):
         DATABASE_CLOCK.refresh()
         if connection.connection is not self._has_locks:  # PostgreSQL was away, and the locks went with the connection
             self._takes_locks()
+        if self._newest_ids.went_back():
+            begin_after_restore()
+            end_process()
         due = due_lines()
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         untaken = wake_workers_of(due)

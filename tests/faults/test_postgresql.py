@@ -1,14 +1,29 @@
-"""PostgreSQL killed, restarted, away, its sessions ended: what was acknowledged is kept, in order."""
+"""PostgreSQL killed, restarted, away, its sessions ended, restored: what was acknowledged is kept, in order."""
 
 import signal
 import time
+from collections import defaultdict
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
-from tests.support.faults.breakage import away, beat_going_on, hung, read_only, restarted, send
-from tests.support.faults.figures import Report
-from tests.support.faults.load import AFTERWARDS, Load
+from broker_project.stack.load.wait import wait_until
+from tests.support.faults.breakage import (
+    away,
+    beat_going_on,
+    dump,
+    hung,
+    incarnation,
+    read_only,
+    restarted,
+    restore,
+    send,
+    set_ids_back,
+)
+from tests.support.faults.exchanges import extra_copies
+from tests.support.faults.figures import Figures, Report
+from tests.support.faults.load import AFTERWARDS, BATCH, Load
 from tests.support.real_broker import Broker
 
 pytestmark = pytest.mark.behaviour("4.11", "11.3")
@@ -81,3 +96,57 @@ def test_postgresql_takes_nothing_for_a_minute(load: Load, figures: Report, way:
     assert len(calls) >= AWAY_SECONDS / MAX_REFUSAL
     assert {call.status for call in calls} == {503}
     assert max(call.seconds for call in calls) <= MAX_REFUSAL
+
+
+def named_twice(load: Load) -> list[str]:
+    """Return the webhook ids, message ids and numbers of a line that have named two events."""
+    named: defaultdict[str, set[int]] = defaultdict(set)
+    for endpoint in load.endpoints.values():
+        for one in endpoint.exchanges:
+            named[one.webhook_id].add(one.number)
+            named[f"message {one.message_id}"].add(one.number)
+            named[f"number {one.sequence} of {endpoint.name}"].add(one.number)
+    return sorted(name for name, events in named.items() if len(events) > 1)
+
+
+def assert_numbers_have_jumped(load: Load, seen: Figures, *allowed: str) -> None:
+    assert named_twice(load) == []
+    assert seen.misnumbered == len(load.endpoints)  # once in each line
+    assert seen.broken.keys() <= {"misnumbered", *allowed}
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.case("postgresql-ids-set-back")
+def test_ids_are_set_back_under_a_running_worker(load: Load, figures: Report) -> None:
+    load.start()
+    load.stop()
+    before, publisher = incarnation(load.broker), load.publisher(BATCH)
+    with load.fault():
+        set_ids_back(load.broker)
+        wait_until(lambda: incarnation(load.broker) != before)
+    publisher.start()
+    load.wait_for(AFTERWARDS)
+    assert_numbers_have_jumped(load, figures())
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.case("postgresql-older-dump-restored")
+def test_an_older_dump_is_restored(load: Load, figures: Report, tmp_path: Path) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    dump(load.broker, tmp_path / "dump")
+    load.go_on()
+    load.wait_for(AFTERWARDS)
+    load.stop()
+    with load.fault():
+        restore(load.broker, tmp_path / "dump")
+    load.start()
+    seen = figures()
+    assert_numbers_have_jumped(load, seen, "not_under_way", "unflagged")  # what waited has another number now
+    for endpoint in load.endpoints.values():
+        copies = [copy.request for copy in extra_copies(endpoint.exchanges)]
+        assert len(copies) > 1  # what was under way at the dump, and what waited behind it
+        assert all(copy.flagged for copy in copies)
+        assert copies[0].sequence in {one.sequence for one in endpoint.exchanges if one is not copies[0]}
+        ids = {(one.number, one.webhook_id) for one in endpoint.exchanges}
+        assert len(ids) == len({number for number, _ in ids})

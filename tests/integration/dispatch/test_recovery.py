@@ -8,12 +8,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
+from delivery.maintenance.incarnation import MARGIN
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
@@ -84,6 +86,25 @@ def test_a_crash_in_flight_repeats_once_and_flags(receiver: Receiver, wanted: Su
     sent = [(request.body, request.sequence, request.is_flagged) for request in receiver.log]
     assert sent == [(b"0", number, True), (b"1", number + 1, False), (b"2", number + 2, False)]
     assert receiver.log[0].delivery_id == delivery.id
+
+
+@pytest.mark.behaviour("4.10", "4.11")
+def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_ids_jump_ahead(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    broker.publish_numbered(wanted.event_type, 3)
+    driven, delivery, number = broker.crash_while_sending(line)
+    call_command("after_restore")
+    jumped = LineEvent.objects.get(kind=LineEventKind.NUMBER_UNCERTAIN).sequence or 0
+    assert jumped > 10_000 * time.time()  # as if it had been sent that many a second since 1970
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
+    sent = [(request.body, request.sequence, request.is_flagged) for request in receiver.log]
+    assert sent == [(b"0", number, True), (b"1", jumped + 1, True), (b"2", jumped + 2, True)]
+    assert receiver.log[0].delivery_id == delivery.id
+    assert Line.objects.get(pk=line.pk).epoch > driven.claim.epoch + jumped / 2  # whatever a lost worker has claimed
+    broker.publish_numbered(wanted.event_type, 1)
+    assert Delivery.objects.latest("id").pk > delivery.id + MARGIN
 
 
 @pytest.mark.behaviour("4.11")

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
+from delivery.maintenance.partitions import SEQUENCES
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
@@ -140,6 +142,39 @@ def read_only(broker: Broker) -> Iterator[None]:
             yield
         finally:
             connection.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+
+
+def dump(broker: Broker, file: Path) -> None:
+    """Write what the database holds to a file."""
+    postgres.run("pg_dump", "--format=custom", f"--file={file}", broker.stack.environment["DATABASE_URL"])
+
+
+def restore(broker: Broker, file: Path) -> None:
+    """Restore a dump as the documentation says: into a new database, while the broker is stopped."""
+    address = broker.stack.environment["DATABASE_URL"]
+    children = [child for child in broker.stack.supervisor if not child.service.is_store]
+    for child in children:
+        child.stop(signal.SIGTERM)
+    with psycopg.connect(urlsplit(address)._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        name = sql.Identifier(urlsplit(address).path.removeprefix("/"))
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+    postgres.run("pg_restore", f"--dbname={address}", file)
+    for child in children:
+        child.start()
+    for child in children:
+        child.wait_until_ready()
+
+
+def set_ids_back(broker: Broker) -> None:
+    """Let the database give ids that it has given before, as it does after its files were restored."""
+    for sequence in SEQUENCES:
+        broker.ask(f"SELECT setval('{sequence}', last_value - 20) FROM {sequence}")
+
+
+def incarnation(broker: Broker) -> str:
+    """Return which incarnation of the database this is."""
+    return str(broker.ask("SELECT id FROM delivery_incarnation")[0][0])
 
 
 @contextmanager

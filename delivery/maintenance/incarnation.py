@@ -1,0 +1,168 @@
+"""Notice that the database is another than before, so that no id and no number names a second message (contract 4.10).
+
+A restored dump and a standby that was promoted have forgotten what was stored last: the ids and numbers given since
+would be given again. Each such state of the database is an *incarnation* of it. One row says which this is, and in
+which database of which server it began. Where that is another one now, an incarnation begins before anything else is
+done: ids, numbers and epochs go on from where the time of day puts them, which is beyond all that were given; what is
+unfinished may have been sent already, so it is uncertain; and the processes that know an earlier one end.
+"""
+
+import os
+from typing import Any, Final
+
+import psycopg
+import structlog
+from django.db import connection
+
+from broker_project.core.db import answered_within, on_connect, rows
+from delivery.maintenance.partitions import IDS_PER_DAY, SEQUENCES
+
+IDENTITY: Final = """
+  concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
+            CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+            (SELECT oid FROM pg_database WHERE datname = current_database()), 'delivery_incarnation'::regclass::oid)"""
+"""SQL for the server, its timeline, the database and the table: any restore and any promotion changes one of them."""
+STATE: Final = f"""
+SELECT id::text, identity = {IDENTITY} OR pg_is_in_recovery() FROM delivery_incarnation
+"""
+"""A standby that was not promoted is left to the errors of statements that write."""
+
+LOCK: Final = "hashtext('delivery.incarnation')"
+BEGIN_SECONDS: Final = 3600.0
+"""How long all may take: it flags millions of deliveries in a minute."""
+MARGIN: Final = 1_000_000
+"""Beyond what is stored or the time says: more than were given in the seconds by which clocks of servers may differ."""
+IDS_PER_SECOND: Final = IDS_PER_DAY // 86_400
+"""A day's ids, spread over it: no broker gives more."""
+NUMBERS_PER_SECOND: Final = 10_000
+"""No line sends faster, and none is claimed more often."""
+
+BEGIN: Final = f"""
+SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true),
+       pg_advisory_xact_lock({LOCK})
+"""
+END_OTHER_SESSIONS: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+"""
+"""Then every process connects again, and hears of it before anything else."""
+MOVE_IDS: Final = f"""
+SELECT setval('{{sequence}}', {MARGIN} + GREATEST(s.last_value, (
+         to_char(now, 'YYMMDD')::bigint * {IDS_PER_DAY}
+         + extract(epoch FROM now - date_trunc('day', now)) * {IDS_PER_SECOND})::bigint))
+  FROM {{sequence}} s, (SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now) AS clock
+"""
+"""Forward only, and kept if the rest fails."""
+MOVE_LINES: Final = f"""
+WITH moved AS (
+  UPDATE delivery_line l
+     SET epoch = {MARGIN} + GREATEST(l.epoch, t.number),
+         last_sequence = CASE l.lane WHEN 'main' THEN {MARGIN} + GREATEST(l.last_sequence, t.number)
+                                     ELSE l.last_sequence END,
+         lease_until = CASE WHEN l.lease_until IS NOT NULL THEN clock_timestamp() - interval '1 ms' END
+    FROM (SELECT (extract(epoch FROM clock_timestamp()) * {NUMBERS_PER_SECOND})::bigint AS number) AS t
+  RETURNING l.id, l.lane, l.last_sequence)
+INSERT INTO delivery_lineevent (line_id, at, kind, sequence, reason)
+SELECT id, clock_timestamp(), 'NUMBER_UNCERTAIN', last_sequence,
+       'numbers up to here are left out: the database was restored, or a standby was promoted'
+  FROM moved WHERE lane = 'main'
+"""
+"""A lease has run out, so its line is recovered: what was in flight goes first, under its number."""
+DOUBT_DELIVERIES: Final = "UPDATE delivery_open SET uncertain = true WHERE closed_on = '9999-12-31' AND NOT uncertain"
+DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
+NOTE: Final = f"""
+UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = {IDENTITY}, begun_at = clock_timestamp()
+RETURNING id::text
+"""
+LAST_IDS: Final = " UNION ALL ".join(f"SELECT '{name}', last_value FROM {name}" for name in SEQUENCES)
+STATEMENTS: Final = (
+    END_OTHER_SESSIONS,
+    *(MOVE_IDS.format(sequence=sequence) for sequence in SEQUENCES),
+    MOVE_LINES,
+    DOUBT_DELIVERIES,
+    DOUBT_GROUPS,
+)
+
+log = structlog.get_logger(__name__)
+
+
+def begin(server: "psycopg.Connection[Any]", *, is_known_to_be_restored: bool = False) -> str:
+    """Begin an incarnation, unless another process has done so meanwhile; return the id of the current one.
+
+    Raises:
+        psycopg.Error
+    """
+    with answered_within(BEGIN_SECONDS), server.transaction():
+        server.execute(BEGIN)
+        current, is_same = _state(server)
+        if is_same and not is_known_to_be_restored:
+            return current
+        for statement in STATEMENTS:
+            server.execute(statement.encode())
+        ((current,),) = server.execute(NOTE.encode()).fetchall()
+    log.warning("database.restored", incarnation=current, hint="unfinished deliveries are sent with a flag")
+    return str(current)
+
+
+def begin_after_restore() -> None:
+    """Begin an incarnation of a database that is known to be restored.
+
+    Raises:
+        django.db.Error
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        begin(connection.connection, is_known_to_be_restored=True)
+
+
+def _state(server: "psycopg.Connection[Any]") -> tuple[str, bool]:
+    """Return the id of the incarnation, and whether the database still is the one in which it began."""
+    found = server.execute(STATE.encode()).fetchone()
+    if found is None:
+        raise psycopg.OperationalError("the database is being restored")
+    return found[0], found[1]
+
+
+class Guard:
+    """Looks at each new connection: this process works for one incarnation, and ends when another has begun.
+
+    What it remembers of rows, such as their bodies by id, may be wrong then. Its supervisor starts it again.
+    """
+
+    def __init__(self) -> None:
+        self._known = ""
+
+    def __call__(self, server: "psycopg.Connection[Any]") -> None:
+        """Begin an incarnation if this is another database; end the process if it knows an earlier one."""
+        server.execute(f"SELECT pg_advisory_xact_lock_shared({LOCK})".encode())  # while another begins, wait
+        current, is_same = _state(server)
+        if not is_same:
+            current = begin(server)
+        if self._known not in {"", current}:
+            end_process()
+        self._known = current
+
+
+def end_process() -> None:
+    """End this process, which knows rows of an earlier incarnation."""
+    log.error("process.ended", reason="the database was restored, or a standby was promoted")
+    os._exit(os.EX_TEMPFAIL)
+
+
+def guard_connections() -> None:
+    """Let this process, and those that it forks, work for one incarnation of the database."""
+    on_connect.append(Guard())
+
+
+class NewestIds:
+    """The newest ids that a process has seen: where the next are lower, files of the database were restored."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, int] = {}
+
+    def went_back(self) -> bool:
+        """Look again; return whether an id will be given that has been given before."""
+        last: dict[str, int] = dict(rows(LAST_IDS))
+        went_back = any(last[name] < newest for name, newest in self._newest.items())
+        self._newest = last
+        return went_back
