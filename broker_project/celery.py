@@ -10,6 +10,7 @@ from celery.concurrency.thread import TaskPool
 from celery.signals import worker_init, worker_ready
 from django.conf import settings
 
+from broker_project.core.database_server import check_server_at_start
 from broker_project.environment import read_settings
 from broker_project.server.runtime import collect_garbage_less_often, tune_runtime
 from delivery.maintenance import incarnation
@@ -47,7 +48,8 @@ def refuse_other_pools(sender: Any, **_signal: object) -> None:
 
 @worker_init.connect
 def guard_connections(**_signal: object) -> None:
-    """Let the worker end where the database is another than before."""
+    """Let the worker end where it cannot work with its database, and where that is another than before."""
+    check_server_at_start()
     incarnation.guard_connections()
 
 

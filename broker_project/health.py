@@ -9,6 +9,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from broker_project.core.database_clock import DATABASE_CLOCK
+from broker_project.core.database_server import unmet_requirements
 
 OK = "ok"
 
@@ -23,16 +24,20 @@ def livez(_: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
-    """Answer 200 if the database answers and is migrated, else 503. Redis and the clock are only reported."""
+    """Answer 200 if the database answers, is migrated and can be worked with, else 503; the rest is only reported."""
     try:
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
         needed = {"database": OK, "migrations": f"{len(missing)} not applied" if missing else OK}
+        with connection.wrap_database_errors:
+            unmet = unmet_requirements(connection.connection)
         DATABASE_CLOCK.refresh()
     except (DatabaseError, InterfaceError):
-        needed = {"database": "does not answer", "migrations": "unknown"}
-    ready = set(needed.values()) == {OK}
-    document = {"status": OK if ready else "unavailable", **needed, "redis": _redis(), "clock": _clock()}
+        needed, unmet = {"database": "does not answer", "migrations": "unknown"}, []
+    ready = set(needed.values()) == {OK} and not any(one.is_essential for one in unmet)
+    server = "; ".join(one.otherwise for one in unmet) or OK
+    reported = {"server": server, "redis": _redis(), "clock": _clock()}
+    document = {"status": OK if ready else "unavailable", **needed, **reported}
     return JsonResponse(document, status=200 if ready else 503)
 
 

@@ -14,6 +14,7 @@ from granian import Granian
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 
+from broker_project.core.database_server import check_server_at_start
 from broker_project.server import rsgi
 from delivery.maintenance.incarnation import guard_connections
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     address = parser.parse_args()
+    check_server_at_start()
     guard_connections()
     resolve("/livez")  # loads the views now, not at the first request of each process
     Granian(

@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
 
+from broker_project.core.database_server import unmet_requirements
 from broker_project.stack.variables import ADMIN
 
 VALID_LOGIN = "the login is valid"
@@ -37,10 +38,11 @@ def main() -> None:
 
 
 def check_stores() -> None:
-    """Raise `ImproperlyConfigured` with the driver's reason if PostgreSQL or Redis cannot be reached."""
+    """Raise `ImproperlyConfigured` with the reason if PostgreSQL or Redis cannot be reached or used."""
     store = "database of DATABASE_URL"
     try:
-        psycopg.connect(**connection.get_connection_params()).close()
+        with psycopg.connect(**connection.get_connection_params()) as server:
+            unmet = unmet_requirements(server)
         store = "Redis of REDIS_URL"
         with redis.Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS
@@ -49,6 +51,8 @@ def check_stores() -> None:
     except (psycopg.Error, redis.RedisError, ValueError) as problem:
         reason = " ".join(str(problem).split())
         raise ImproperlyConfigured(f"the {store} cannot be reached: {reason}") from problem
+    for essential in (one for one in unmet if one.is_essential):
+        raise ImproperlyConfigured(essential.otherwise)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 
+import psycopg
 import pytest
 from django.test import Client, override_settings
 
+from broker_project.core.database_server import check_server_at_start, unmet_requirements
 from broker_project.stack.load.wait import PATIENCE_SECONDS
-from tests.support.database import execute
+from tests.support.database import database_url, execute
 
 
 def test_livez_answers_without_a_database() -> None:
@@ -18,8 +20,33 @@ def test_livez_answers_without_a_database() -> None:
 @pytest.mark.django_db
 def test_readyz_answers_200_with_a_migrated_database() -> None:
     answer = Client().get("/readyz")
-    fine = {"status": "ok", "database": "ok", "migrations": "ok", "redis": "ok", "clock": "ok"}
+    unsafe = (  # as servers of tests are
+        "fsync is off: a power cut loses accepted events; full_page_writes is off: a power cut can corrupt tables;"
+        " synchronous_commit is off: a crash of PostgreSQL loses accepted events"
+    )
+    fine = {"status": "ok", "database": "ok", "migrations": "ok", "server": unsafe, "redis": "ok", "clock": "ok"}
     assert (answer.status_code, answer.json()) == (200, fine)
+
+
+@pytest.mark.django_db
+def test_a_pooler_in_between_is_recognized_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)  # as PgBouncer has it: not the session's
+    answer = Client().get("/readyz")
+    assert (answer.status_code, "PgBouncer" in answer.json()["server"]) == (503, True)
+    with pytest.raises(SystemExit, match=r"^broker: a connection pooler such as PgBouncer .*\.$"):
+        check_server_at_start()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_in_another_encoding_is_not_suitable() -> None:
+    execute("CREATE DATABASE in_latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE_PROVIDER libc LOCALE 'C'")
+    try:
+        with psycopg.connect(f"{database_url().rpartition('/')[0]}/in_latin1") as server:
+            assert [one.otherwise for one in unmet_requirements(server) if one.is_essential] == [
+                "the database's encoding is not UTF8: create it with ENCODING 'UTF8'"
+            ]
+    finally:
+        execute("DROP DATABASE in_latin1 WITH (FORCE)")
 
 
 @pytest.mark.django_db
