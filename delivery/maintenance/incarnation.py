@@ -18,14 +18,11 @@ from broker_project.core.db import answered_within, on_connect, rows
 from delivery.maintenance.partitions import IDS_PER_DAY, SEQUENCES
 
 IDENTITY: Final = """
-  concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
-            CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
-            (SELECT oid FROM pg_database WHERE datname = current_database()), 'delivery_incarnation'::regclass::oid)"""
+  CASE WHEN NOT pg_is_in_recovery() THEN concat_ws('/',
+    (SELECT system_identifier FROM pg_control_system()), left(pg_walfile_name(pg_current_wal_lsn()), 8),
+    (SELECT oid FROM pg_database WHERE datname = current_database()), 'delivery_incarnation'::regclass::oid) END"""
 """SQL for the server, its timeline, the database and the table: any restore and any promotion changes one of them."""
-STATE: Final = f"""
-SELECT id::text, identity = {IDENTITY} OR pg_is_in_recovery() FROM delivery_incarnation
-"""
-"""A standby that was not promoted is left to the errors of statements that write."""
+STATE: Final = f"SELECT id::text, identity = {IDENTITY} FROM delivery_incarnation"
 
 LOCK: Final = "hashtext('delivery.incarnation')"
 BEGIN_SECONDS: Final = 3600.0
@@ -120,7 +117,10 @@ def _state(server: "psycopg.Connection[Any]") -> tuple[str, bool]:
     found = server.execute(STATE.encode()).fetchone()
     if found is None:
         raise psycopg.OperationalError("the database is being restored")
-    return found[0], found[1]
+    current, is_same = found
+    if is_same is None:
+        raise psycopg.OperationalError("PostgreSQL is a standby")  # a connection would outlive its promotion
+    return current, is_same
 
 
 class Guard:
