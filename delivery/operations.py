@@ -1,4 +1,4 @@
-"""What operators do to deliveries: cancel them, or release those that are HELD (contract 1.8, 3.6)."""
+"""What operators do to deliveries: cancel them, release what is HELD, try others now (contract 1.8, 3.6, 5.11)."""
 
 from collections.abc import Callable, Sequence
 from time import sleep
@@ -169,7 +169,7 @@ def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str =
     return Slice(found, ended, in_flight, next_since, is_running=any(lines.values()))
 
 
-LOCK_LINES_TO_RELEASE: Final = """
+LOCK_LINES_OF: Final = """
 SELECT l.id, l.queue FROM delivery_line l
  WHERE l.id IN (SELECT d.line_id FROM delivery_open d WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31')
  ORDER BY l.id FOR NO KEY UPDATE OF l
@@ -225,7 +225,7 @@ def release(delivery_ids: Sequence[int]) -> list[int]:
     A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
     """
     with transaction.atomic():
-        queues: dict[int, str] = dict(rows(LOCK_LINES_TO_RELEASE, [[*delivery_ids]]))
+        queues: dict[int, str] = dict(rows(LOCK_LINES_OF, [[*delivery_ids]]))
         released = rows(RELEASE, [[*delivery_ids]])
         notify.wake_after_commit((queues[line_id], line_id) for _, line_id in released)
     return sorted(delivery_id for delivery_id, _ in released)
@@ -235,3 +235,49 @@ def release_one(delivery_id: int) -> None:
     """Release a HELD delivery; raise `NotHeld` if it is not HELD, or not any more."""
     if not release([delivery_id]):
         raise NotHeld("Only HELD deliveries can be released, and this one is not HELD.")
+
+
+TRY_NOW: Final = """
+WITH asked AS MATERIALIZED (
+  SELECT d.id, d.line_id, d.group_id FROM delivery_open d
+   WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'PENDING' ORDER BY d.id FOR UPDATE),
+held AS (
+  UPDATE delivery_hold h SET due_at = clock_timestamp()
+   WHERE h.delivery_id = ANY (ARRAY(SELECT id FROM asked)) AND h.due_at > clock_timestamp()
+  RETURNING h.delivery_id AS id),
+groups AS (
+  UPDATE delivery_queuegroup g SET due_at = clock_timestamp()
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.waits_for IS NOT DISTINCT FROM 'RETRY'
+     AND g.due_at > clock_timestamp()
+  RETURNING g.id),
+deferred AS (
+  UPDATE delivery_open d SET due_at = clock_timestamp()
+   WHERE d.id = ANY (ARRAY(SELECT id FROM asked)) AND d.closed_on = '9999-12-31' AND d.waits_for = 'RETRY'
+     AND d.due_at > clock_timestamp()
+  RETURNING d.id)
+SELECT a.id, a.line_id FROM asked a
+ WHERE a.id IN (SELECT id FROM held UNION SELECT id FROM deferred) OR a.group_id IN (SELECT id FROM groups)
+"""
+"""Ends the pauses of those that wait to be tried again; a group waits as a whole."""
+
+
+class NotWaiting(Exception):
+    """The delivery does not wait to be tried again."""
+
+
+def try_now(delivery_ids: Sequence[int]) -> list[int]:
+    """Let deliveries that wait to be tried again be tried at once; return their ids, in order.
+
+    Statuses, pauses, suspensions and rate limits hold as ever.
+    """
+    with transaction.atomic():
+        queues: dict[int, str] = dict(rows(LOCK_LINES_OF, [[*delivery_ids]]))
+        tried = rows(TRY_NOW, [[*delivery_ids]])
+        notify.wake_after_commit((queues[line_id], line_id) for _, line_id in tried)
+    return sorted(delivery_id for delivery_id, _ in tried)
+
+
+def try_one_now(delivery_id: int) -> None:
+    """Let a delivery be tried at once; raise `NotWaiting` if it does not wait to be tried again."""
+    if not try_now([delivery_id]):
+        raise NotWaiting("Only a delivery that waits to be tried again can be tried now, and this one does not.")

@@ -41,7 +41,7 @@ from delivery.admin.read_only import (
 )
 from delivery.admin.replayable import ReplayableAdmin, newest_deliveries
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
-from delivery.operations import release
+from delivery.operations import release, try_now
 from delivery.publish.errors import Refusal
 from delivery.publish.publish import publish_terms
 from delivery.replay.eligibility import RESUBMITTABLE
@@ -51,6 +51,7 @@ from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 
+TRYING: Final = "Its pause ends. Pauses of its subscription, suspensions and rate limits still hold."
 RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
 MAX_RELEASED_AT_ONCE: Final = 500
 """A form has at most 1,000 fields."""
@@ -93,8 +94,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         *("created_at", "finished_at", "attempt_table", "group_table"),
     )
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's id with {GROUP_ID_PREFIX}"
-    actions = ("release_chosen",)
-    actions_detail: ClassVar[tuple[str, ...]] = ("release", "resubmit")
+    actions = ("release_chosen", "try_chosen_now")
+    actions_detail: ClassVar[tuple[str, ...]] = ("try_now", "release", "resubmit")
 
     status_label = column(
         "status", lambda delivery: delivery.status_at(timezone.now()), ordering="status", label=STATUS_COLOURS
@@ -167,6 +168,33 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
             self.log_change(request, delivery, "Released.")
         level = messages.SUCCESS if released else messages.WARNING
         self.message_user(request, f"Released {plural(len(released))}.", level)
+
+    @action(
+        description="Try now",
+        permissions=["release"],
+        icon="bolt",
+        variant=ActionVariant.PRIMARY,
+        dialog=dialog("Try this delivery now?", TRYING, "Try now"),
+        offered=lambda delivery: (
+            delivery.status == DeliveryStatus.PENDING and (delivery.next_try_at or hasattr(delivery, "hold"))
+        ),
+    )
+    def try_now(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Try one now."""
+        self._try_now(request, Delivery.objects.filter(pk=object_id))
+        return after_dialog(request, self.change_url(object_id))
+
+    @admin.action(description="Try now", permissions=["release"])
+    def try_chosen_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
+        """Try those of the chosen now that wait to be tried again."""
+        self._try_now(request, chosen)
+
+    def _try_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
+        tried = try_now([one.pk for one in chosen])
+        for delivery in Delivery.objects.filter(pk__in=tried):
+            self.log_change(request, delivery, "Tried now.")
+        level = messages.SUCCESS if tried else messages.WARNING
+        self.message_user(request, f"{plural(len(tried))} will be tried now.", level)
 
     @action(
         description="Resubmit",

@@ -15,7 +15,7 @@ from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.api.views import Audited, etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
-from delivery.operations import cancel_deliveries_of, release_one
+from delivery.operations import cancel_deliveries_of, release_one, try_one_now
 from delivery.playground.test_events import EndpointAnswer, NothingToSendTo, try_endpoint
 from subscriptions.api.permissions import MayReceive, key_of, subscribers_for, subscriptions_for
 from subscriptions.api.subscriptions import SubscriptionSerializer
@@ -141,3 +141,18 @@ def release_delivery(request: Request, id: int) -> Response:
         release_one(delivery.pk)
         released = visible.get(pk=id)
     return Response(DeliverySerializer(released).data)
+
+
+@_operation(request=None, responses=DeliverySerializer)
+def try_delivery_now(request: Request, id: int) -> Response:
+    """Try a delivery that waits to be tried again at once; the answer is the delivery.
+
+    One whose line waits for it is tried with its line. In a line that goes on meanwhile it can take 30 seconds.
+    """
+    visible = deliveries_for(key_of(request))
+    delivery = get_object_or_404(visible, pk=id)
+    refuse_body(request)
+    with transaction.atomic():  # its line is locked: it is not sent before it is read
+        try_one_now(delivery.pk)
+        tried = visible.get(pk=id)
+    return Response(DeliverySerializer(tried).data)

@@ -4,7 +4,7 @@ from typing import Final
 
 from broker_project.core.api.problems import ProblemType, register, type_of
 from delivery.callbacks.reply import CallbackAnswered, CallbackExpired, UnknownCallback
-from delivery.operations import NotHeld
+from delivery.operations import NotHeld, NotWaiting
 from delivery.playground.trials import ScriptsBusy
 from delivery.publish import errors
 from delivery.publish.errors import SchemaViolated
@@ -59,6 +59,7 @@ register(
             retry_after=1,
         ),
         NotHeld: ProblemType(409, "not_held"),
+        NotWaiting: ProblemType(409, "not_waiting"),
         KeyReusedError: ProblemType(
             422,
             "idempotency_key_reused",

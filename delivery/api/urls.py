@@ -25,6 +25,7 @@ urlpatterns = [
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"}), name="delivery"),
     path("deliveries/<int:id>/release", operations.release_delivery),
+    path("deliveries/<int:id>/try-now", operations.try_delivery_now),
     path("deliveries/<int:id>/resubmit", replays.resubmit_delivery),
     path("dead-letters", DeadLetters.as_view({"get": "list"})),
     path("dead-letters/counts", count_dead_letters),

@@ -52,7 +52,9 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
     (): set(),
     ("delivery.view_payload",): set(),
     ("delivery.replay",): REPLAYING,
-    ("delivery.change_delivery",): {"delivery_delivery.release", "delivery_delivery.release_chosen"},
+    ("delivery.change_delivery",): {
+        f"delivery_delivery.{name}" for name in ("release", "release_chosen", "try_now", "try_chosen_now")
+    },
     ("delivery.change_mailbox",): {"delivery_mailbox.give_back", "delivery_mailbox.purge"},
     ("subscriptions.pause",): {
         f"subscriptions_subscription.{name}" for name in ("pause", "resume", "pause_chosen", "resume_chosen")

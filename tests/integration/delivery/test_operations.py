@@ -2,22 +2,24 @@
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, models, transaction
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.models import Delivery, LineEvent, LineEventKind, Message
-from delivery.operations import cancel_deliveries_of, release
+from delivery.models import Delivery, LineEvent, LineEventKind, Message, QueueGroup
+from delivery.operations import cancel_deliveries_of, release, try_now
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
-from subscriptions.models import RetryPolicy, Status, StatusChange, Subscriber, Subscription
-from subscriptions.retry_policies import PRESETS, OnExhausted
+from subscriptions.models import EventKind, RetryPolicy, Status, StatusChange, Subscriber, Subscription
+from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
@@ -412,3 +414,40 @@ def test_the_database_refuses_what_is_held_and_due(held: Delivery) -> None:
     for due in ({"waits_for": "TURN"}, {"waits_for": "RETRY", "due_at": held.created_at}, {"due_at": held.created_at}):
         with pytest.raises(IntegrityError, match="delivery_open_or_filed"), transaction.atomic():
             Delivery.objects.filter(pk=held.pk).update(**due)
+
+
+@pytest.mark.behaviour("5.11")
+@pytest.mark.parametrize("how", [Action.HOLD, Action.DEFER, Action.RETRY_LANE])
+def test_what_waits_to_be_tried_again_is_tried_now(storage: None, receiver: Receiver, how: Action) -> None:
+    terms: dict[str, Any] = {"max_retries": 9, "on_exhausted": OnExhausted.FAIL, "initial_delay_seconds": 600.0}
+    policy = factories.retry_policy(on_server_error=how, max_delay_seconds=600.0, **terms)
+    wanted = subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
+    receiver.on("/hook", answer(500), answer(500), answer(200))
+    broker.publish_numbered(wanted.event_type, 1)
+    one = Delivery.objects.get()
+    address, own = f"{LIST}/{one.pk}/try-now", client_of(wanted.subscriber)
+    refused = own.post(address)
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_waiting")
+    with broker.running_worker():
+        wait_until(lambda: len(broker.attempts_of(one.pk)) == 1)
+        assert own.post(address).json()["status"] == "PENDING"
+        wait_until(lambda: len(broker.attempts_of(one.pk)) == 2)
+        admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[one.pk])
+        assert "Try now" in admin.get(page).content.decode()
+        admin.post(reverse("admin:delivery_delivery_try_now", args=[one.pk]), {"_form_submitted": "on"})
+        broker.wait_until_done()
+    assert client_of(factories.subscriber()).post(address).status_code == 404
+
+
+@pytest.mark.behaviour("5.11")
+def test_a_group_is_tried_now_as_a_whole(storage: None, receiver: Receiver) -> None:
+    work = factories.event_type("Shop.Work", EventKind.QUEUE)
+    for name in ("a", "b"):
+        subscription(event_type=work, endpoint=receiver.url(f"/{name}"))
+        receiver.on(f"/{name}", answer(500), answer(200))
+    broker.publish_bodies(work, b"1")
+    with broker.running_worker():
+        wait_until(lambda: QueueGroup.objects.filter(waits_for="RETRY").exists())
+        QueueGroup.objects.update(due_at=Now() + timedelta(hours=1))
+        assert len(try_now([*Delivery.objects.values_list("pk", flat=True)])) == 2
+        broker.wait_until_done()

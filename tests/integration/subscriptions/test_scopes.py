@@ -54,7 +54,8 @@ TABLE: Final[dict[Scope, str]] = {
         post mailboxes/{name}/purge
     """,
     Scope.OPERATE: """
-        post deliveries/{id}/release, post deliveries/{id}/resubmit, post messages/{id}/resubmit, post replays,
+        post deliveries/{id}/release, post deliveries/{id}/resubmit, post deliveries/{id}/try-now,
+         post messages/{id}/resubmit, post replays,
         post replays/{id}/cancel, post subscribers/{name}/pause, post subscribers/{name}/resume,
         post subscriptions/{id}/backfill, post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
         post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs
