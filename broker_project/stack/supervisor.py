@@ -200,7 +200,8 @@ class Supervisor:
             child.start()
 
         def waiting() -> str:
-            return f"waiting for {', '.join(child.service.name for child in children if not child.service.is_ready())}"
+            missing = [child.service.name for child in children if not child.service.is_ready()]
+            return f"waiting for {', '.join(missing) or 'the last of them'}"
 
         with heartbeat(self._say, waiting, START_HEARTBEAT_SECONDS):
             for child in children:

@@ -63,7 +63,7 @@ def reader(broker: Broker) -> Iterator[Reader]:
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
     with running_receiver() as receiver:
-        for path in ("/orders", "/urgent", "/jobs", "/printed"):
+        for path in ("/orders", "/urgent", "/jobs", "/printed", "/ask"):
             receiver.on(path, answer(204))
         environment = {"BROKER": broker.web, "ADMIN_KEY": broker.management.token}
         Reader(environment, receiver).types(set_up()[1])
@@ -101,8 +101,23 @@ def test_queues(reader: Reader) -> None:
     wait_until(addresses, TIMEOUT_SECONDS)
     reader.types(reply, CALLBACK_URL=addresses()[0])
     wait_until(lambda: reader.receiver.bodies("/printed") == [b'{"printed": true}'], TIMEOUT_SECONDS)
+    assert '"deliveries":2' in reader.types(blocks("reference/callbacks.md", "sh")[0])
 
 
 def test_dead_letters(reader: Reader) -> None:
     (example,) = blocks("how-to/handle-dead-letters.md", "sh")
     assert "items" in reader.types(example)
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("how-to/find-messages.md", '"items":'),
+        ("reference/cloudevents.md", "202 Accepted"),
+        ("reference/sync.md", "broker-outcome: answered"),
+        ("reference/volatile.md", '"durability":"volatile"'),
+    ],
+)
+def test_other_pages(reader: Reader, page: str, printed: str) -> None:
+    example, *_ = blocks(page, "sh")
+    assert printed in reader.types(example)

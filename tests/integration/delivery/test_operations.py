@@ -61,7 +61,8 @@ def test_no_failure_inactivates_under_any_policy(
         broker.make_due()
         wanted.refresh_from_db()
         never_ends = made.on_exhausted == OnExhausted.NEVER and _tries() > ENOUGH_TRIES
-        return not broker.unfinished() or wanted.paused_since is not None or never_ends
+        is_inactive = wanted.status != Status.ACTIVE
+        return not broker.unfinished() or wanted.paused_since is not None or never_ends or is_inactive
 
     wait_until(is_through, saying=lambda: [*Delivery.objects.values()])
     assert (wanted.status, Subscriber.objects.get().status) == (Status.ACTIVE, Status.ACTIVE)
