@@ -66,7 +66,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     now = timezone.now()
     waiting = backlogs()
     workers = listening_workers()
-    newest, beat = live_numbers.last_minute(), _beat_seen()
+    newest, beat = live_numbers.last_minute(), beat_seen()
     items = [
         *_stopped(workers, newest, beat, now),
         *_held_up(waiting, now),
@@ -220,7 +220,7 @@ def _workers(names: Sequence[str]) -> list[tuple[str, int]]:
     return [(name, lines.get(name, 0)) for name in names]
 
 
-def _beat_seen() -> dt.datetime | None:
+def beat_seen() -> dt.datetime | None:
     """Return when beat sent its last task, or entered it, as far as it has stored that."""
     last = Max(Coalesce("last_run_at", "date_changed"))
     seen: dt.datetime | None = PeriodicTask.objects.aggregate(last=last)["last"]

@@ -54,6 +54,18 @@ def test_broker_knows_its_public_url(stack: Stack) -> None:
 
 
 @pytest.mark.faults
+def test_the_doctor_finds_every_part_of_a_stack_well(stack: Stack) -> None:
+    wait_until(lambda: requests.get(f"{stack.web}/readyz", timeout=TIMEOUT_SECONDS).json()["beat"] == "ok")
+    environment = {**os.environ, **stack.environment}
+    command = [sys.executable, str(ROOT / "manage.py"), "doctor", "--no-color"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    parts = ("database", "migrations", "clock", "redis", "workers", "senders", "beat", "queues")
+    assert [line for line in done.stdout.splitlines() if line.split()[1].rstrip(":") in parts] == [
+        f"ok    {part}" for part in parts
+    ], done.stdout + done.stderr
+
+
+@pytest.mark.faults
 @pytest.mark.behaviour("4.14", "6.2")
 def test_flower_lists_every_queue(stack: Stack) -> None:
     name, _, password = stack.flower_login.partition(":")

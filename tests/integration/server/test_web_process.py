@@ -5,6 +5,7 @@ import sys
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.test import Client, override_settings
 
 from broker_project.core.database_server import check_server_at_start, unmet_requirements
@@ -25,7 +26,20 @@ def test_readyz_answers_200_with_a_migrated_database() -> None:
         " synchronous_commit is off: a crash of PostgreSQL loses accepted events"
     )
     fine = {"status": "ok", "database": "ok", "migrations": "ok", "server": unsafe, "redis": "ok", "clock": "ok"}
-    assert (answer.status_code, answer.json()) == (200, fine)
+    nobody = {"workers": "none seen", "senders": "ok", "beat": "not seen"}
+    assert (answer.status_code, answer.json()) == (200, fine | nobody)
+
+
+@pytest.mark.django_db
+def test_the_doctor_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        call_command("doctor")
+    said = capsys.readouterr().out
+    assert "wrong workers: none seen\n      Start workers: `celery -A broker_project worker`.\n" in said
+    assert ("ok    database\n" in said, "wrong queues: no worker consumes topic, retry, queue.0" in said) == (
+        True,
+        True,
+    )
 
 
 @pytest.mark.django_db

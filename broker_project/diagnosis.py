@@ -1,0 +1,102 @@
+"""What is wrong with a running installation, and what to do: `/readyz` and `manage.py doctor` say it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from analytics.admin.dashboard import BEAT_SEEN, beat_seen
+from broker_project.core.database_clock import DATABASE_CLOCK
+from broker_project.core.database_server import unmet_requirements
+from delivery.dispatch.notify import listening_workers
+from delivery.status.queue_status import senders
+
+LATE: Final = timedelta(minutes=1)
+"""What a sender can send waits no longer, unless nobody sends it."""
+
+
+class Finding(NamedTuple):
+    """The state of one part."""
+
+    part: str
+    problem: str = ""
+    """Empty: all is well."""
+    advice: str = ""
+    is_essential: bool = False
+    """Whether no web process can work with the problem."""
+
+
+def findings() -> Iterator[Finding]:
+    """Yield the state of each part, first of the database: without it no more is known than whether Redis answers."""
+    try:
+        yield from _database()
+        yield _clock()
+        has_redis = not (found := _redis()).problem
+        yield found
+        yield _workers() if has_redis else Finding("workers", "unknown", "Redis would tell.")
+        yield _senders()
+        yield _beat()
+    except (DatabaseError, InterfaceError):
+        yield Finding("database", "does not answer", "Start PostgreSQL, or correct DATABASE_URL.", is_essential=True)
+        yield _redis()
+
+
+def _database() -> Iterator[Finding]:
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    with connection.wrap_database_errors:
+        unmet = unmet_requirements(connection.connection)
+    yield Finding("database")
+    if missing:
+        yield Finding("migrations", f"{len(missing)} not applied", "Run `manage.py migrate`.", is_essential=True)
+    else:
+        yield Finding("migrations")
+    problems = "; ".join(one.otherwise for one in unmet)
+    yield Finding("server", problems, is_essential=any(one.is_essential for one in unmet))
+
+
+def _clock() -> Finding:
+    """Say how far this machine's clock is from the database's, by which requests are signed."""
+    DATABASE_CLOCK.refresh()
+    ahead = DATABASE_CLOCK.own_clock_ahead
+    problem = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else ""
+    return Finding("clock", problem, "Synchronize the clocks of all machines, for example with NTP.")
+
+
+def _redis() -> Finding:
+    """Say whether Redis answers. Without it publishing and delivery go on, somewhat slower."""
+    wait = settings.REDIS_TIMEOUT_SECONDS
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=wait, socket_connect_timeout=wait) as client:
+            client.ping()
+    except redis.RedisError:
+        return Finding("redis", "does not answer", "Start Redis, or correct REDIS_URL.")
+    return Finding("redis")
+
+
+def _workers() -> Finding:
+    problem = "" if listening_workers() else "none seen"
+    return Finding("workers", problem, "Start workers: `celery -A broker_project worker`.")
+
+
+def _senders() -> Finding:
+    """Say which QUEUE senders nobody runs though they have work: any worker takes them over after ten seconds."""
+    now = timezone.now()
+    idle = [
+        one.queue
+        for one in senders()
+        if one.oldest_since and now - one.oldest_since > LATE and not (one.lease_until and one.lease_until > now)
+    ]
+    problem = f"nobody sends what waits in {', '.join(idle)}" if idle else ""
+    return Finding("senders", problem, "Start workers, or look at their logs.")
+
+
+def _beat() -> Finding:
+    seen, now = beat_seen(), timezone.now()
+    problem = "not seen" if seen is None or now - seen > BEAT_SEEN else ""
+    return Finding("beat", problem, "Start `celery -A broker_project beat`: without it no summaries are made.")
