@@ -233,9 +233,8 @@ REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", minimum=0, default=0,
 FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", minimum=0, default=600, maximum=10_000_000)
 """Requests of an address with a missing or wrong key, per web process, before they are refused unseen. Replies to
 unknown callbacks have a limit of the same size. 0: unlimited."""
-WEB_PROCESSES = number(
-    "BROKER_WEB_PROCESSES", minimum=1, default=max(1, len(os.sched_getaffinity(0)) // 2), maximum=1000
-)
+CORES = len(os.sched_getaffinity(0))
+WEB_PROCESSES = number("BROKER_WEB_PROCESSES", minimum=1, default=max(1, CORES // 2), maximum=1000)
 """Processes of the web server: half of the cores are for workers and PostgreSQL."""
 WEB_THREADS = number("BROKER_WEB_THREADS", minimum=1, default=128, maximum=1000)
 """Concurrent requests of a web process. Most wait for the database, some for an endpoint or a mailbox."""
@@ -395,7 +394,8 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN},
+    "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN}
+    | {"messages": {"level": "INFO" if switch("BROKER_LOG_MESSAGES") else "WARNING"}},
 }
 structlog.configure(
     processors=[structlog.stdlib.filter_by_level, *LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -9,8 +9,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from logging import INFO
 from typing import Final, NamedTuple
 
+import structlog
 from django.conf import settings
 from django.db import transaction
 
@@ -25,6 +27,9 @@ from delivery.publish.together import together
 
 MAX_GROUP_DELIVERIES: Final = 10_000
 """Publications that together would become more are stored one by one, so that the first does not wait for the last."""
+
+message_log: Final = structlog.get_logger("messages")
+"""Silent unless `BROKER_LOG_MESSAGES` is set."""
 
 
 class GroupTooLarge(Exception):
@@ -195,7 +200,19 @@ def publish(messages: Sequence[NewMessage], terms: PublishTerms, *, max_open: in
 
 def publish_together(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
     """Publish each as `publish` does, in one transaction; return its answers, or the exception that it ended with."""
-    return together(partial(_publish, terms=terms), publications) if publications else []
+    answers = together(partial(_publish, terms=terms), publications) if publications else []
+    if message_log.isEnabledFor(INFO):
+        for one, answer in zip(publications, answers, strict=True):
+            _log_published(one.messages, () if isinstance(answer, Exception) else answer)
+    return answers
+
+
+def _log_published(messages: Sequence[NewMessage], answers: Sequence[Accepted]) -> None:
+    for message, answer in zip(messages, answers, strict=bool(answers)):
+        if not answer.replayed:
+            about = {"event_type": message.event_type, "publisher_id": message.publisher_id}
+            counts = {"outcome": str(answer.outcome), "deliveries": answer.deliveries}
+            message_log.info("message.published", message_id=answer.id, **about, **counts)
 
 
 @transaction.atomic

@@ -24,7 +24,7 @@ from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import TERMS, terms_of
 
 CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output,
-       s.diverted_since IS NOT NULL, s.overlap_ends_at > clock_timestamp()"""
+       s.diverted_since IS NOT NULL, s.overlap_ends_at > clock_timestamp(), u.name"""
 """The columns of `Configured`, of a subscription `s` and its subscriber `u`."""
 DESTINATIONS: Final = f"""
 SELECT p.id, p.version, s.script <> '', 1 / s.rate_limit, s.half_open,
@@ -87,6 +87,8 @@ class Destination:
     """Whether of these no two have the same ordering key (contract 4.18)."""
     former_keys: tuple[tuple[bytes, int], ...] = ()
     """Keys that sign too, each until a time in Unix seconds."""
+    subscriber: str = ""
+    """Its name; empty: it is the reply to a callback."""
 
 
 class Configured(NamedTuple):
@@ -102,6 +104,7 @@ class Configured(NamedTuple):
     output: str
     is_diverted: bool
     has_former_secrets: bool
+    subscriber: str
 
 
 class FormerSecret(NamedTuple):
@@ -200,6 +203,7 @@ def destination_of(
         config_version=configured.config_version,
         method=endpoint.method,
         url=endpoint.url,
+        subscriber=configured.subscriber,
         headers=headers,
         signing_key=key,
         policy=policy,

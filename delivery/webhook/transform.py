@@ -95,4 +95,6 @@ def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withhel
         status=DeliveryStatus.HELD if is_held else DeliveryStatus.PENDING,
         pause=None if is_held else deferred_pause(delivery.times_deferred + 1),
         reason=f"script {'failed' if is_held else 'lost'}: {result.reason}",
+        message_id=delivery.content.message_id,
+        subscriber=delivery.destination.subscriber,
     )

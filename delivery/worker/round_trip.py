@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
+from logging import INFO
 from typing import Any, Final, LiteralString
 
 import orjson
@@ -31,6 +32,7 @@ from delivery.worker.settle_sql import SETTLE
 from delivery.worker.slots import Ended, LineUpdate, Rest, Send, Settlement, Slot, Slots, SlotState, Withheld
 
 log = structlog.get_logger(__name__)
+message_log = structlog.get_logger("messages")
 
 OURS: Final = """
 SELECT l.id FROM delivery_line l
@@ -270,8 +272,8 @@ class RoundTrip:
                 log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
                 yield line
             else:
-                if slot.ended and slot.ended.status is not DeliveryStatus.DELIVERED:
-                    _log_not_taken(slot.ended)
+                if slot.ended:
+                    _log_ended(slot.ended)
                 if to_send and slot.may_be_marked and slot.sequence is None:
                     log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=to_send.id)
                     yield line  # its lease runs out, then it is recovered
@@ -383,12 +385,13 @@ class RoundTrip:
         self._backoff.begin(failure)
 
 
-def _log_not_taken(ended: Ended) -> None:
-    log.info(
-        "delivery.not_taken",
-        delivery_id=ended.delivery_id,
-        line_id=ended.line_id,
-        status=str(ended.status),
-        reason=ended.log_reason,
-        due_in_seconds=ended.pause,
-    )
+def _log_ended(ended: Ended) -> None:
+    """Log what became of a request; that it was taken, only if that is logged of all messages."""
+    about = (ended.message_id, ended.delivery_id, ended.subscriber, str(ended.status))
+    said = dict(zip(("message_id", "delivery_id", "subscriber", "status"), about, strict=True))
+    if ended.status is not DeliveryStatus.DELIVERED:
+        pause = None if ended.pause is None else round(ended.pause, 1)
+        reason = ended.log_reason if isinstance(ended, Withheld) else ended.reason
+        log.info("delivery.not_taken", **said, line_id=ended.line_id, reason=reason, due_in_seconds=pause)
+    elif message_log.isEnabledFor(INFO) and isinstance(ended, Settlement):
+        message_log.info("delivery.delivered", **said, status_code=ended.status_code, ms=ended.duration_ms)

@@ -68,6 +68,8 @@ class Settlement:
     answer_excerpt: bytes
     group_id: int | None = None
     """The delivery's QUEUE group."""
+    message_id: int = 0
+    subscriber: str = ""
     again: float | None = None
     """Seconds until an open group is tried again, if this was the last endpoint of its cycle."""
     side_effects: SideEffects | None = None
@@ -96,11 +98,6 @@ class Settlement:
             }
         return said
 
-    @property
-    def log_reason(self) -> str:
-        """What the log says of a delivery that was not taken."""
-        return self.reason
-
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
@@ -113,6 +110,8 @@ class Withheld:
     pause: float | None
     """Seconds until a deferred delivery is due again."""
     reason: str
+    message_id: int = 0
+    subscriber: str = ""
 
     @property
     def log_reason(self) -> str:

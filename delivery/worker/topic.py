@@ -314,4 +314,6 @@ def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settle
         answer_headers=without_credentials(head, headers, max_bytes=KEPT_HEADER_BYTES),
         answer_excerpt=without_credentials(body, headers, max_bytes=KEPT_BODY_BYTES),
         group_id=delivery.group_id,
+        message_id=delivery.content.message_id,
+        subscriber=delivery.destination.subscriber,
     )

@@ -8,9 +8,14 @@ from django.db import DatabaseError, OperationalError
 from django.http import HttpResponse
 from django.test import Client
 from django.utils.log import log_response
+from structlog.testing import capture_logs
 
-from subscriptions.models import Subscriber
+from broker_project.stack.load.receiver import Receiver, answer
+from delivery.models import Delivery
+from subscriptions.models import Subscriber, Subscription
+from tests.support import broker
 from tests.support.admin import admin_user
+from tests.support.api import client_of
 from tests.support.database import execute
 
 SECRET = "confidential-0123456789"
@@ -142,3 +147,23 @@ def formatted(event: dict[str, object] | str, *, raised: BaseException | None = 
 def formatter() -> logging.Formatter:
     """Return what makes lines of the log."""
     return next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_the_way_of_a_message_is_logged_if_it_is_wanted(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, *, is_complete: bool
+) -> None:
+    level = logging.INFO if is_complete else logging.WARNING
+    monkeypatch.setattr(logging.getLogger("messages"), "isEnabledFor", lambda asked: asked >= level)
+    receiver.on("/a", answer(500), answer(200))
+    with capture_logs() as logged:
+        client_of().post(f"/api/v1/events/{wanted.event_type}", b"{}", "application/json")
+        with broker.running_worker():
+            broker.cut_pauses_until_done()
+    one = Delivery.objects.get()
+    events = [(line["event"], line["message_id"]) for line in logged if "message_id" in line]
+    expected = (
+        ["message.published", "delivery.not_taken", "delivery.delivered"] if is_complete else ["delivery.not_taken"]
+    )
+    assert events == [(event, one.message_id) for event in expected]
+    assert {line["subscriber"] for line in logged if "subscriber" in line} == {wanted.subscriber.name}
