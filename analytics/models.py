@@ -31,18 +31,18 @@ class RunKind(models.TextChoices):
 class RunState(models.TextChoices):
     """The state of a run."""
 
-    WAITING = "WAITING"
+    WAITING = "WAITING", "Waiting for its worker"
     """Requested; a worker of the queue `analytics` starts it."""
 
     RUNNING = "RUNNING"
 
-    PASSED = "PASSED"
+    PASSED = "PASSED", "Done"
     """All its windows are summarized, all checks passed."""
 
     FAILED = "FAILED"
     """Some windows failed or were not reached; their summaries are unchanged."""
 
-    ABANDONED = "ABANDONED"
+    ABANDONED = "ABANDONED", "Worker vanished"
     """Its worker stopped or died. Schedules and abandoned ranges do the remaining windows without a new request."""
 
 
@@ -85,7 +85,7 @@ class Run(models.Model):
 class WindowState(models.TextChoices):
     """The result of a window in a run."""
 
-    PASSED = "PASSED"
+    PASSED = "PASSED", "Done"
     """Summarized, in the lake and in PostgreSQL."""
 
     FAILED = "FAILED"

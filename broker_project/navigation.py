@@ -1,56 +1,63 @@
-"""The side bar of the admin: what happens, then what is configured, then housekeeping and users."""
+"""The side bar of the admin: what happens, what is set up, what came of it; and, folded up, details and the system.
+
+Its words are those of the models and apps, which the crumbs above a page have too.
+"""
 
 from typing import Any, Final
 
+from django.apps import apps
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.text import capfirst
 
-Item = tuple[str, str, str] | tuple[str, str, str, str]
-"""A title, an icon, the model as `app.model`, and the name of a page if it is not the list."""
+Item = tuple[str, str] | tuple[str, str, str, str]
+"""An icon, the model as `app.model`, and of a page that is not the model's list the name and title."""
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
-    "Delivery": (
-        ("Lines", "conveyor_belt", "delivery.line"),
-        ("Mailboxes", "markunread_mailbox", "delivery.mailbox"),
-        ("Messages", "mail", "delivery.message"),
-        ("Search", "search", "delivery.message", "search"),
-        ("Deliveries", "local_shipping", "delivery.delivery"),
-        ("Dead letters", "unsubscribe", "delivery.deadletter"),
-        ("Replays", "replay", "delivery.replay"),
-        ("Queue groups", "call_split", "delivery.queuegroup"),
-        ("Callbacks", "reply", "delivery.callback"),
-        ("Attempts", "swap_horiz", "delivery.attempt"),
-        ("Filter lab", "science", "delivery.message", "filter_lab"),
-        ("Dry run", "fact_check", "delivery.message", "dry_run"),
+    "Traffic": (
+        ("search", "delivery.message", "search", "Search"),
+        ("mail", "delivery.message"),
+        ("local_shipping", "delivery.delivery"),
+        ("unsubscribe", "delivery.deadletter"),
+        ("replay", "delivery.replay"),
+        ("markunread_mailbox", "delivery.mailbox"),
     ),
-    "Summaries": (
-        ("Live numbers", "speed", "analytics.run", "live"),
-        ("Summaries", "monitoring", "analytics.run", "overview"),
-        ("Runs", "play_circle", "analytics.run"),
+    "Set-up": (
+        ("inbox", "subscriptions.subscriber"),
+        ("link", "subscriptions.subscription"),
+        ("category", "subscriptions.eventtype"),
+        ("campaign", "subscriptions.publisher"),
+        ("key", "subscriptions.apikey"),
+        ("autorenew", "subscriptions.retrypolicy"),
     ),
-    "Configuration": (
-        ("Subscribers", "inbox", "subscriptions.subscriber"),
-        ("Subscriptions", "link", "subscriptions.subscription"),
-        ("Retry policies", "autorenew", "subscriptions.retrypolicy"),
-        ("Event types", "category", "subscriptions.eventtype"),
-        ("Publishers", "campaign", "subscriptions.publisher"),
-        ("API keys", "key", "subscriptions.apikey"),
+    "Reports": (
+        ("speed", "analytics.run", "live", "Live numbers"),
+        ("monitoring", "analytics.run", "overview", "Summaries"),
     ),
-    "Schedules": (
-        ("Periodic tasks", "schedule", "django_celery_beat.periodictask"),
-        ("Intervals", "timer", "django_celery_beat.intervalschedule"),
-        ("Crontabs", "calendar_clock", "django_celery_beat.crontabschedule"),
-        ("Once", "event", "django_celery_beat.clockedschedule"),
+}
+FOLDED_UP: Final[dict[str, tuple[Item, ...]]] = {
+    "Details": (
+        ("conveyor_belt", "delivery.line"),
+        ("swap_horiz", "delivery.attempt"),
+        ("call_split", "delivery.queuegroup"),
+        ("reply", "delivery.callback"),
+        ("history", "delivery.lineevent"),
+        ("air", "delivery.volatilecount"),
+        ("science", "delivery.message", "filter_lab", "Filter lab"),
+        ("fact_check", "delivery.message", "dry_run", "Dry run"),
     ),
-    "Housekeeping": (
-        ("Line history", "history", "delivery.lineevent"),
-        ("Announcements", "notifications", "delivery.announcement"),
-        ("Volatile counts", "air", "delivery.volatilecount"),
-        ("Idempotency keys", "content_copy", "delivery.idempotencykey"),
-        ("Storage days", "calendar_month", "delivery.storageday"),
-        ("Users", "person", "auth.user"),
-        ("Failed logins", "lock_clock", "accounts.failedlogin"),
-        ("Groups", "group", "auth.group"),
+    "System": (
+        ("play_circle", "analytics.run"),
+        ("schedule", "django_celery_beat.periodictask"),
+        ("timer", "django_celery_beat.intervalschedule"),
+        ("calendar_clock", "django_celery_beat.crontabschedule"),
+        ("event", "django_celery_beat.clockedschedule"),
+        ("notifications", "delivery.announcement"),
+        ("content_copy", "delivery.idempotencykey"),
+        ("calendar_month", "delivery.storageday"),
+        ("person", "auth.user"),
+        ("group", "auth.group"),
+        ("lock_clock", "accounts.failedlogin"),
     ),
 }
 
@@ -58,12 +65,17 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
 def groups(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the groups as unfold wants them; it leaves out what the user may not view."""
     dashboard = {"title": "Dashboard", "icon": "dashboard", "link": reverse("admin:index")}
-    found = [("", [dashboard]), *((title, [_link(*item) for item in items]) for title, items in GROUPS.items())]
+    found = [("", [dashboard])]
+    found += [(title, [_link(*item) for item in items]) for title, items in {**GROUPS, **FOLDED_UP}.items()]
     links = [item["link"] for _, items in found for item in items]
     # A page within another's address: without this, unfold marks both.
     here = max((link for link in links if request.path.startswith(link)), key=len, default="")
     return [
-        {"title": title, "items": [{**item, "active": item["link"] == here} for item in items]}
+        {
+            "title": title,
+            "collapsible": title in FOLDED_UP,
+            "items": [{**item, "active": item["link"] == here} for item in items],
+        }
         for title, items in found
     ]
 
@@ -74,10 +86,10 @@ def account(_: HttpRequest) -> list[dict[str, str]]:
     return [{"title": title, "link": reverse(name)} for title, name in links.items()]
 
 
-def _link(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
+def _link(icon: str, model: str, page: str = "changelist", title: str = "") -> dict[str, Any]:
     app, name = model.split(".")
     return {
-        "title": title,
+        "title": title or capfirst(str(apps.get_model(model)._meta.verbose_name_plural)),  # noqa: SLF001 - documented
         "icon": icon,
         "link": reverse(f"admin:{app}_{name}_{page}"),
         "permission": lambda request: request.user.has_perm(f"{app}.view_{name}"),

@@ -6,15 +6,15 @@ from django.db.models.enums import TextChoices
 
 
 class DeliveryStatus(TextChoices):
-    """Where a delivery stands."""
+    """Where a delivery stands, with the words by which people read it."""
 
-    PENDING = "PENDING"
+    PENDING = "PENDING", "Waiting"
     """Waiting for its first attempt, or for the next one; or in a mailbox, to be fetched."""
 
-    IN_FLIGHT = "IN_FLIGHT"
+    IN_FLIGHT = "IN_FLIGHT", "In flight"
     """Its request has been started, or may have been; or it was fetched from a mailbox, and is not acknowledged yet."""
 
-    HELD = "HELD"
+    HELD = "HELD", "Needs decision"
     """Its filter or its script failed; it waits until an operator releases it."""
 
     DELIVERED = "DELIVERED"
@@ -23,10 +23,10 @@ class DeliveryStatus(TextChoices):
     REJECTED = "REJECTED"
     """The endpoint answered 4xx; never sent again."""
 
-    NOT_SUPPORTED = "3xxNOTSUPPORTED"
+    NOT_SUPPORTED = "3xxNOTSUPPORTED", "Redirected"
     """The endpoint answered 3xx; never sent again, the redirect is not followed."""
 
-    REDUNDANT = "REDUNDANT"
+    REDUNDANT = "REDUNDANT", "Done by another"
     """Another endpoint of its QUEUE group took the message."""
 
     FAILED = "FAILED"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analytics.windows import Range
+from delivery.statuses import DeliveryStatus
 
 GREY: Final = "#9ca3af"
 COLOURS: Final = ("#2563eb", "#f59e0b", "#7c3aed", "#0891b2", "#db2777", "#65a30d", "#64748b")
@@ -20,6 +21,7 @@ STATUS_COLOURS: Final = {
     "FAILED": "#7f1d1d",
     "EXPIRED": "#f59e0b",
 }
+WORDS: Final = dict(DeliveryStatus.choices)
 DASHES: Final = ((), (6, 3), (2, 2))
 OTHERS: Final = "all others"
 
@@ -40,7 +42,7 @@ def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datet
     """Return a bar for each step, stacked from the series."""
     drawn = [
         {
-            "label": name,
+            "label": WORDS.get(name, name),
             "data": [values.get(at, 0) for at in asked.steps()],
             "backgroundColor": STATUS_COLOURS.get(name, COLOURS[number % len(COLOURS)]),
         }

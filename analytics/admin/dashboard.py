@@ -21,15 +21,15 @@ from analytics.admin.live import at_least, share
 from analytics.admin.sections import duration
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState
-from broker_project.core.admin.theme import compact_table, label, link, relative, table
+from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
 from delivery.admin.lines import LINE_COLOURS
-from delivery.admin.read_only import counted, link_to
+from delivery.admin.read_only import STATUS_COLOURS, counted, link_to
 from delivery.dispatch.notify import listening_workers
 from delivery.models import Delivery, Lane, Line, Message
 from delivery.status.backlog import Backlog, backlogs
-from delivery.status.line_status import MAX_COUNTED, LineStatus, held_lines, line_statuses
+from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, held_lines, line_statuses
 from delivery.status.queue_status import senders
-from delivery.statuses import WaitsFor
+from delivery.statuses import DeliveryStatus, WaitsFor
 from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subscription
 
 MAX_ITEMS: Final = 10
@@ -128,7 +128,7 @@ def _held(line: Line, status: LineStatus, now: dt.datetime) -> Item:
     hold = status.hold
     return Item(
         link_to("delivery_line", line.pk, line.owner),
-        label("held", "danger"),
+        badge(LineState.HELD, LINE_COLOURS),
         hold.reason if hold else "-",
         relative(hold.since if hold else None, now),
         counted(status.waiting),
@@ -138,10 +138,9 @@ def _held(line: Line, status: LineStatus, now: dt.datetime) -> Item:
 
 def _late(line: Line, status: LineStatus, backlog: Backlog, now: dt.datetime) -> Item:
     is_in_line = status.waiting > 0
-    word = str(status.state).lower().replace("_", " ") if is_in_line else "mailbox"
     return Item(
         link_to("delivery_line", line.pk, line.owner),
-        label(word, LINE_COLOURS[status.state] if is_in_line else "info"),
+        badge(status.state, LINE_COLOURS) if is_in_line else label("mailbox", "info"),
         "Its oldest delivery has waited for long." if is_in_line else "Nobody has fetched its oldest delivery.",
         relative(backlog.oldest_since, now),
         at_least(backlog.waiting, backlog.is_cut),
@@ -174,11 +173,10 @@ def _undecided(now: dt.datetime) -> Iterator[Item]:
     """Tell how many deliveries an operator has to release or cancel."""
     held = Delivery.objects.open().filter(waits_for=WaitsFor.RELEASE).oldest_first()
     if times := held.values_list("created_at", flat=True)[:MAX_COUNTED]:
-        where = f"{reverse('admin:delivery_delivery_changelist')}?status=HELD"
+        where = link(f"{reverse('admin:delivery_delivery_changelist')}?status__exact=HELD", "Deliveries")
         why = "Their filter or script failed. Release or cancel them."
-        yield Item(
-            link(where, "Deliveries"), label("to release", "danger"), why, relative(times[0], now), counted(len(times))
-        )
+        badge_of_held = badge(DeliveryStatus.HELD, STATUS_COLOURS)
+        yield Item(where, badge_of_held, why, relative(times[0], now), counted(len(times)))
 
 
 def _failed_run(now: dt.datetime) -> Iterator[Item]:
@@ -186,9 +184,8 @@ def _failed_run(now: dt.datetime) -> Iterator[Item]:
     newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
     if newest and newest.state == RunState.FAILED:
         why = newest.error.partition("\n")[0][:200]
-        yield Item(
-            link_to("analytics_run", newest.pk, newest), label("failed", "danger"), why, relative(newest.ended_at, now)
-        )
+        run = link_to("analytics_run", newest.pk, newest)
+        yield Item(run, badge(RunState.FAILED, {RunState.FAILED: "danger"}), why, relative(newest.ended_at, now))
 
 
 def _numbers(newest: dt.datetime | None) -> list[list[str]]:

@@ -26,15 +26,15 @@ from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import VOLUME
 from analytics.run_requests import NotARange, current_calendar, request_range
 from analytics.windows import RANGES, Range, latest
-from broker_project.core.admin.model_admin import column
+from broker_project.core.admin.model_admin import column, state_column
 from broker_project.core.admin.theme import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
-    label,
+    badge,
     preformatted,
     table_or_dash,
 )
-from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, instant, yes_or_no
+from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, exact, yes_or_no
 from delivery.maintenance.retention import days_kept
 from subscriptions.models import Subscriber
 
@@ -49,6 +49,9 @@ RUN_COLOURS: Final = {
     RunState.FAILED: "danger",
     RunState.ABANDONED: "warning",
 }
+
+
+WINDOW_COLOURS: Final = {WindowState.PASSED: "success", WindowState.FAILED: "danger"}
 
 
 class SelectionForm(forms.Form):
@@ -120,8 +123,8 @@ def _windows_table(run: Run) -> SafeString | str:
         read = [f"{window.rows_read[name]:,} {name}" for name in COUNTED_ROWS if window.rows_read.get(name)]
         rows.append(
             [
-                f"{instant(window.start)} to {instant(window.end)}",
-                label(window.state, "success" if window.state == WindowState.PASSED else "danger"),
+                f"{exact(window.start)} to {exact(window.end)}",
+                badge(WindowState(window.state), WINDOW_COLOURS),
                 ", ".join(read) or "nothing",
                 f"{sum(window.rows_written.values()):,} rows",
                 f"failed: {', '.join(failed)}" if failed else window.error or f"all {len(window.checks)} passed",
@@ -136,6 +139,7 @@ def _windows_table(run: Run) -> SafeString | str:
 class RunAdmin(ReadOnlyAdmin[Run]):
     """Runs of the summaries, newest first, and the page of the summaries."""
 
+    when_empty = "No run yet. Completed hours are summarized seven minutes past every hour, or on the page Summaries."
     list_display = ("id", "kind", "state_shown", "covers", "windows_done", "took", "requested_at", "first_of_error")
     list_filter = ("state", "kind")
     fields = (
@@ -144,8 +148,8 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     )
     list_select_related = ("requested_by",)
 
-    state_shown = column("state", lambda run: run.state, label=RUN_COLOURS)
-    covers = column("range", lambda run: f"{instant(run.start)} to {instant(run.end)}" if run.start else "what was due")
+    state_shown = state_column("state", lambda run: RunState(run.state), RUN_COLOURS)
+    covers = column("range", lambda run: f"{exact(run.start)} to {exact(run.end)}" if run.start else "what was due")
     windows_done = column("windows", _window_counts)
     took = column("took", lambda run: f"{run.seconds:,.0f} s" if run.seconds is not None else "-")
     first_of_error = column("error", lambda run: run.error.partition("\n")[0][:120])

@@ -14,7 +14,7 @@ from analytics.admin.charts import Chart
 from analytics.dashboard_queries import Quantiles, Selection, balance, sums
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
 from broker_project.core.admin.theme import label, table
-from delivery.admin.read_only import instant, link_to
+from delivery.admin.read_only import exact, link_to
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
@@ -160,7 +160,7 @@ def ordering_audit(chosen: Selection) -> Section:
     explained_last = Case(When(explanation="", then=0), default=1)
     rows = [
         {
-            "at": instant(one.at),
+            "at": exact(one.at),
             "subscriber": one.subscriber,
             "finding": one.finding,
             "delivery": link_to("delivery_delivery", one.delivery_id, one.delivery_id),
@@ -180,7 +180,7 @@ def anomalies(chosen: Selection) -> Section:
     """Return unusual hours."""
     rows = [
         {
-            "hour": instant(one.hour),
+            "hour": exact(one.hour),
             "subscriber": one.subscriber,
             "measure": one.metric,
             "value": f"{one.value:,.4g}",

@@ -276,11 +276,11 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            ("WAITING", "Waiting"),
+                            ("WAITING", "Waiting for its worker"),
                             ("RUNNING", "Running"),
-                            ("PASSED", "Passed"),
+                            ("PASSED", "Done"),
                             ("FAILED", "Failed"),
-                            ("ABANDONED", "Abandoned"),
+                            ("ABANDONED", "Worker vanished"),
                         ],
                         db_default="WAITING",
                         default="WAITING",
@@ -312,7 +312,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("start", models.DateTimeField()),
                 ("end", models.DateTimeField()),
-                ("state", models.CharField(choices=[("PASSED", "Passed"), ("FAILED", "Failed")], max_length=8)),
+                ("state", models.CharField(choices=[("PASSED", "Done"), ("FAILED", "Failed")], max_length=8)),
                 ("inputs", models.JSONField(default=dict)),
                 ("rows_read", models.JSONField(default=dict)),
                 ("rows_written", models.JSONField(default=dict)),

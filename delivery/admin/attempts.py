@@ -45,6 +45,7 @@ def events_of(delivery: Delivery) -> str:
 class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     """Requests that were sent, and their answers."""
 
+    when_empty = "Nothing has been sent yet."
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
     list_select_related = ("delivery__subscription__subscriber",)
     fields = (

@@ -9,9 +9,15 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Prefetched, choice_filter, column
-from broker_project.core.admin.theme import table_or_dash
-from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, payload_of
+from broker_project.core.admin.model_admin import (
+    AutocompleteSelectFilter,
+    Prefetched,
+    choice_filter,
+    column,
+    state_column,
+)
+from broker_project.core.admin.theme import relative, table_or_dash
+from delivery.admin.read_only import ReadOnlyAdmin, is_id, link_to, payload_of
 from delivery.models import Callback, Message
 from delivery.status.callback_status import CallbackState, CallbackStatus, callbacks_now, in_state
 
@@ -45,6 +51,7 @@ STATUS: Final = Prefetched[Callback, CallbackStatus](
 class CallbackAdmin(ReadOnlyAdmin[Callback]):
     """Addresses to which endpoints post a result, and where the result goes."""
 
+    when_empty = "No callback has been requested yet. A publisher requests one with CallbackURL in a QUEUE event."
     list_display = (
         *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "depth"),
         *("created_at", "replied_at", "expires_at"),
@@ -60,7 +67,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     prefetched = (STATUS,)
     search_help_text = "The id of a callback, of the published message, or of the reply"
 
-    state_label = column("state", lambda callback: str(STATUS.of(callback).state), label=STATE_COLOURS)
+    state_label = state_column("state", lambda callback: STATUS.of(callback).state, STATE_COLOURS)
     message_link = column("message", lambda callback: link_to("delivery_message", callback.message_id))
     goes_to = column("reply goes to", lambda callback: origin_of(callback.url) if callback.url else "-")
     parent_link = column("passed on to", lambda callback: link_to("delivery_callback", callback.parent_id))
@@ -79,7 +86,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     )
     reason = column("reason", lambda callback: getattr(STATUS.of(callback).delivery, "reason", "") or "-")
     next_try = column(
-        "next try", lambda callback: instant(one.next_try_at if (one := STATUS.of(callback).delivery) else None)
+        "next try", lambda callback: relative(one.next_try_at if (one := STATUS.of(callback).delivery) else None)
     )
 
     def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:

@@ -21,8 +21,9 @@ from broker_project.core.admin.model_admin import (
     column,
     dialog,
     permission,
+    state_column,
 )
-from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget
+from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget, relative
 from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
@@ -31,7 +32,6 @@ from delivery.admin.read_only import (
     STATUS_COLOURS,
     counted,
     id_in,
-    instant,
     is_id,
     link_to,
     links_to,
@@ -60,7 +60,7 @@ BODY_HELP: Final = (
     " message is sent again."
 )
 UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
-MESSAGES_WITHOUT_DELIVERY: Final = f"{UNKNOWN_DESTINATION}: messages without a delivery"
+MESSAGES_WITHOUT_DELIVERY: Final = f"{MessageOutcome.DEAD_LETTERED.label}: messages without a delivery"
 
 
 StatusFilter: Final = choice_filter(
@@ -82,6 +82,7 @@ class BodyForm(forms.Form):
 class DeliveryAdmin(ReplayableAdmin[Delivery]):
     """One message for one subscription."""
 
+    when_empty = "No delivery yet. A message that is published has one for each subscription that wants it."
     list_display = (
         *("id", "status_label", "subscriber", "event_type", "sequence", "attempts", "reason", "next_try"),
         *("created_at", "finished_at"),
@@ -97,12 +98,15 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     actions = ("release_chosen", "try_chosen_now")
     actions_detail: ClassVar[tuple[str, ...]] = ("try_now", "release", "resubmit")
 
-    status_label = column(
-        "status", lambda delivery: delivery.status_at(timezone.now()), ordering="status", label=STATUS_COLOURS
+    status_label = state_column(
+        "status",
+        lambda delivery: DeliveryStatus(delivery.status_at(timezone.now())),
+        STATUS_COLOURS,
+        ordering="status",
     )
     message_link = column("message", lambda delivery: link_to("delivery_message", delivery.message_id))
-    next_try = column("next try", lambda delivery: instant(delivery.next_try_at))
-    in_flight_until = column("in flight until", lambda delivery: instant(delivery.fetched_until))
+    next_try = column("next try", lambda delivery: relative(delivery.next_try_at))
+    in_flight_until = column("in flight until", lambda delivery: relative(delivery.fetched_until))
     repeats = column("resubmission of", lambda delivery: link_to("delivery_delivery", delivery.resubmit_of))
     resubmitted_as = column(
         "resubmitted as",
@@ -247,7 +251,8 @@ class ReasonFilter(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
         """Return the choices, with how many there are of each."""
         counts = counts_of(None)
-        texts = {**dict(zip(REASONS, REASONS, strict=True)), UNKNOWN_DESTINATION: MESSAGES_WITHOUT_DELIVERY}
+        words = {reason: DeliveryStatus(reason).label for reason in REASONS}
+        texts = {**words, UNKNOWN_DESTINATION: MESSAGES_WITHOUT_DELIVERY}
         return [(reason, f"{text} ({counted(counts[reason])})") for reason, text in texts.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
@@ -264,6 +269,7 @@ class ReasonFilter(admin.SimpleListFilter):
 class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     """Deliveries that ended without success; each links to its page."""
 
+    when_empty = "No dead letters: no delivery has ended without success."
     list_display = (
         *("delivery", "status_label", "subscriber", "event_type", "attempts", "reason"),
         *("created_at", "finished_at"),
@@ -273,7 +279,7 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
 
     delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk), ordering="pk")
-    status_label = column("status", lambda delivery: delivery.status, label=STATUS_COLOURS)
+    status_label = state_column("status", lambda delivery: DeliveryStatus(delivery.status), STATUS_COLOURS)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; messages without a delivery are in the list of messages."""

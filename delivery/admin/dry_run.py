@@ -7,7 +7,6 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
-from django.utils.safestring import SafeString
 
 from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
@@ -26,7 +25,6 @@ COLOURS: Final = {
     DryRunDecision.FILTER_FAILS: "danger",
     DryRunDecision.INACTIVE: "warning",
 }
-DEFAULT_COLOUR: Final = "info"
 
 
 class DryRunForm(forms.Form):
@@ -56,7 +54,7 @@ class DryRunForm(forms.Form):
         required=False, widget=theme.UnfoldAdminTextInputWidget, help_text="As Broker-Destination. Leave empty for all."
     )
     decision = forms.ChoiceField(
-        choices=[("", "all"), *((one.value, one.value) for one in DryRunDecision)],
+        choices=[("", "all"), *DryRunDecision.choices],
         required=False,
         label="Show",
         widget=theme.UnfoldAdminSelectWidget,
@@ -96,7 +94,7 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     page = decisions(plan, after=Place(int(rank), int(subscription_id)), limit=MAX_SHOWN, only=only)
     return {
         "plan": plan,
-        "counts": [(_label_of(one), page.counts[one]) for one in DryRunDecision if one in page.counts],
+        "counts": [(theme.badge(one, COLOURS), page.counts[one]) for one in DryRunDecision if one in page.counts],
         "subscriptions": theme.table(
             ["subscription", "decision", "because", "term by term"], [_cells_of(one) for one in page.found]
         ),
@@ -121,11 +119,7 @@ def _plan_of(values: dict[str, Any]) -> Plan:
         raise refused.refusals[0] from None
 
 
-def _label_of(decision: DryRunDecision) -> SafeString:
-    return theme.label(decision.value, COLOURS.get(decision, DEFAULT_COLOUR))
-
-
 def _cells_of(one: Decided) -> list[object]:
     terms = format_html_join("", '<div class="py-1">{1} {0} — {2}</div>', term_cells(one.verdict.filter))
     group = f" Group {one.group}." if one.group else ""
-    return [subscription_link(one.subscription), _label_of(one.decision), f"{one.why}{group}", terms]
+    return [subscription_link(one.subscription), theme.badge(one.decision, COLOURS), f"{one.why}{group}", terms]

@@ -13,6 +13,7 @@ from delivery.models import Announcement, IdempotencyKey, LineEvent, StorageDay,
 class AnnouncementAdmin(ReadOnlyAdmin[Announcement]):
     """Announcements that are not published yet; normally none."""
 
+    when_empty = "Nothing waits to be announced."
     list_display = ("id", "kind", "line", "subscription", "delivery_id", "at")
     list_filter = ("kind",)
     list_select_related = ("line__subscriber", "subscription__subscriber", "subscription__event_type")
@@ -22,6 +23,7 @@ class AnnouncementAdmin(ReadOnlyAdmin[Announcement]):
 class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
     """Outcomes of messages that are not stored, by the hour of publishing."""
 
+    when_empty = "No volatile message has been published yet."
     list_display = ("hour_label", "event_type", "of_subscription", "accepted", *VolatileOutcome, "unaccounted")
     list_filter = ("event_type",)
     search_fields = ()
@@ -48,6 +50,7 @@ class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
 class LineEventAdmin(ReadOnlyAdmin[LineEvent]):
     """The history of lines."""
 
+    when_empty = "No line has been paused, diverted or released yet."
     list_display = ("at", "line", "kind", "sequence", "delivery_id", "reason")
     list_filter = ("kind",)
     list_select_related = ("line__subscriber",)
@@ -57,6 +60,7 @@ class LineEventAdmin(ReadOnlyAdmin[LineEvent]):
 class IdempotencyKeyAdmin(ReadOnlyAdmin[IdempotencyKey]):
     """Keys of publishes: a publish with the same key gets the same answer."""
 
+    when_empty = "No key is remembered. Publishers send one as Idempotency-Key."
     list_display = ("key", "publisher", "message_id", "outcome", "deliveries_count", "expires_at")
     list_select_related = ("publisher",)
     exclude = ("fingerprint",)

@@ -8,10 +8,10 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import Prefetched, choice_filter, column
-from broker_project.core.admin.theme import table, table_or_dash
-from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, instant, link_to, link_to_list
-from delivery.models import Delivery, Hold, Lane, Line, LineEvent
+from broker_project.core.admin.model_admin import Prefetched, choice_filter, column, state_column
+from broker_project.core.admin.theme import relative, table, table_or_dash
+from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, link_to, link_to_list
+from delivery.models import Delivery, Hold, Lane, Line, LineEvent, LineEventKind
 from delivery.status.line_status import (
     LineState,
     LineStatus,
@@ -45,11 +45,11 @@ HELD_SINCE: Final = Subquery(
 )
 
 HeldFilter: Final = choice_filter(
-    "held",
+    "blocked",
     "held",
     {
-        "yes": ("Held", lambda lines: lines.filter(pk__in=held_lines())),
-        "no": ("Not held", lambda lines: lines.exclude(pk__in=held_lines())),
+        "yes": ("Blocked", lambda lines: lines.filter(pk__in=held_lines())),
+        "no": ("Not blocked", lambda lines: lines.exclude(pk__in=held_lines())),
     },
 )
 
@@ -64,19 +64,20 @@ def _oldest_since(line: Line) -> str:
     Open deliveries are found by subscription, along the index of the open partition.
     """
     if sender := SENDER.of(line):
-        return instant(sender.oldest_since)
+        return relative(sender.oldest_since)
     if line.lane == Lane.CALLBACK:
         waiting = Delivery.objects.open().filter(pk__in=line.holds.values("delivery_id"))
     else:
         waiting = Delivery.objects.open().filter(subscription__subscriber=line.subscriber_id, line=line)
     oldest = waiting.oldest_first().first()
-    return instant(oldest.created_at if oldest else None)
+    return relative(oldest.created_at if oldest else None)
 
 
 @admin.register(Line)
 class LineAdmin(ReadOnlyAdmin[Line]):
     """Ordered work of one owner: a subscriber, a QUEUE sender, a callback."""
 
+    when_empty = "There are no lines yet. Each subscriber has one from its creation on."
     list_display = (
         *("owned_by", "state", "waiting", "deferred", "deferred_due", "awaiting_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
@@ -100,28 +101,28 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     owned_by = column("owner", lambda line: line.owner, ordering="subscriber__name")
     retry_line = column("retry line", lambda line: _line_link(line, Lane.RETRY))
     main_line = column("main line", lambda line: _line_link(line, Lane.MAIN))
-    state = column("state", lambda line: str(STATUS.of(line).state), label=LINE_COLOURS)
+    state = state_column("state", lambda line: STATUS.of(line).state, LINE_COLOURS)
     waiting = _count("waiting", lambda status: status.waiting)
-    deferred = _count("deferred", lambda status: status.deferred)
-    deferred_due = column("next due", lambda line: instant(STATUS.of(line).deferred_due_at))
+    deferred = _count("to be retried", lambda status: status.deferred)
+    deferred_due = column("next retry", lambda line: relative(STATUS.of(line).deferred_due_at))
     delayed = _count("delayed", lambda status: status.delayed)
-    awaiting_release = _count("awaiting release", lambda status: status.awaiting_release)
-    hold_since = column("held since", lambda line: instant(hold.since if (hold := STATUS.of(line).hold) else None))
-    hold_reason = column("held because", lambda line: hold.reason if (hold := STATUS.of(line).hold) else "-")
-    next_try = column("next try", lambda line: instant(hold.next_try_at if (hold := STATUS.of(line).hold) else None))
+    awaiting_release = _count("needs decision", lambda status: status.awaiting_release)
+    hold_since = column("blocked since", lambda line: relative(hold.since if (hold := STATUS.of(line).hold) else None))
+    hold_reason = column("blocked because", lambda line: hold.reason if (hold := STATUS.of(line).hold) else "-")
+    next_try = column("next try", lambda line: relative(hold.next_try_at if (hold := STATUS.of(line).hold) else None))
     oldest_pending = column("oldest unfinished", _oldest_since)
     run_by = column("worker", lambda line: line.run_by or "-")
     in_flight = column("in flight", lambda line: sender.in_flight if (sender := SENDER.of(line)) else "-")
     hold_list = column(
         "holds",
         lambda line: table_or_dash(
-            ["delivery", "held since", "held because", "next try", "failures"],
+            ["delivery", "blocked since", "blocked because", "next try", "failures"],
             [
                 [
                     link_to("delivery_delivery", hold.delivery_id),
-                    instant(hold.since),
+                    relative(hold.since),
                     hold.reason,
-                    instant(hold.next_try_at),
+                    relative(hold.next_try_at),
                     hold.failures,
                 ]
                 for hold in STATUS.of(line).holds
@@ -135,8 +136,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
             [
                 [
                     link_to("subscriptions_subscription", one.subscription_id),
-                    instant(one.diverted_since),
-                    instant(one.next_probe_at),
+                    relative(one.diverted_since),
+                    relative(one.next_probe_at),
                 ]
                 for one in (diversions_of(line.subscriber_id) if line.subscriber_id else ())
             ],
@@ -146,9 +147,10 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         "history",
         lambda line: table(
             ["at", "event", "number", "reason"],
-            LineEvent.objects.filter(line=line)
-            .order_by("-id")
-            .values_list("at", "kind", "sequence", "reason")[:MAX_SHOWN],
+            [
+                [relative(one.at), LineEventKind(one.kind).label, one.sequence or "-", one.reason]
+                for one in LineEvent.objects.filter(line=line).order_by("-id")[:MAX_SHOWN]
+            ],
         ),
     )
     group_list = column(

@@ -16,8 +16,8 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import Prefetched, action, column, permission
-from broker_project.core.admin.theme import ActionVariant, link, table_or_dash
+from broker_project.core.admin.model_admin import Prefetched, action, column, permission, state_column
+from broker_project.core.admin.theme import ActionVariant, link, relative, table_or_dash
 from delivery.admin.attempts import events_of
 from delivery.admin.lines import main_line_of
 from delivery.admin.read_only import (
@@ -25,7 +25,6 @@ from delivery.admin.read_only import (
     ReadOnlyAdmin,
     counted,
     id_in,
-    instant,
     link_to,
     link_to_list,
     plural,
@@ -40,7 +39,7 @@ from delivery.models import Delivery, Mailbox
 from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.admin.configured import ACTIVATION_COLOURS
-from subscriptions.models import DeliveryMode, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, Status, Subscriber, Subscription
 
 CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
 """A delivery, and the number of its fetch."""
@@ -111,6 +110,7 @@ def _count(title: str, read: Callable[[MailboxStatus], int]) -> Callable[[Any, A
 class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
     """Messages that subscribers fetch themselves."""
 
+    when_empty = "No subscriber has a mailbox yet. Create a subscription with the delivery mode PULL."
     list_display = ("name", "status_label", *COUNTS, "is_ordered")
     ordering = ("name",)
     list_per_page = 20
@@ -126,9 +126,9 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
     actions_detail: ClassVar[tuple[str, ...]] = ("give_back", "purge")
 
     subscriber_link = column("subscriber", lambda box: link_to("subscriptions_subscriber", box.pk, box))
-    status_label = column("status", lambda box: box.status, label=ACTIVATION_COLOURS)
+    status_label = state_column("status", lambda box: Status(box.status), ACTIVATION_COLOURS)
     available = _count("available", lambda status: status.available)
-    oldest = column("oldest", lambda box: instant(STATUS.of(box).oldest_published_at))
+    oldest = column("oldest", lambda box: relative(STATUS.of(box).oldest_published_at))
     in_flight = _count("in flight", lambda status: status.in_flight)
     waiting = _count("waiting", lambda status: status.waiting)
     redelivered = _count("redelivered", lambda status: status.redelivered)
@@ -238,7 +238,7 @@ def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
             link_to("delivery_delivery", one.pk),
             events_of(one),
             one.fetches - 1,
-            instant(one.fetched_until),
+            relative(one.fetched_until),
             link(f"{back}?delivery={one.pk}", "Return") if has_links else "",
         ]
         for one in fetched(box)

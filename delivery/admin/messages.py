@@ -10,7 +10,14 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import AutocompleteSelectFilter, action, after_dialog, column, dialog
+from broker_project.core.admin.model_admin import (
+    AutocompleteSelectFilter,
+    action,
+    after_dialog,
+    column,
+    dialog,
+    state_column,
+)
 from broker_project.core.admin.theme import table
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.dry_run import dry_run_page
@@ -25,7 +32,7 @@ from delivery.admin.read_only import (
     subscription_link,
 )
 from delivery.admin.search import search_page
-from delivery.models import Delivery, Message
+from delivery.models import Delivery, Message, MessageOutcome
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
@@ -75,6 +82,7 @@ def _explanation_table(message: Message) -> SafeString:
 class MessageAdmin(ReadOnlyAdmin[Message]):
     """Published messages."""
 
+    when_empty = "No message has been published yet. To publish one, send an event to the API with a publisher's key."
     list_display = ("id", "event_type", "outcome_label", "deliveries_count", "size", "publisher", "published_at")
     list_filter = ("outcome", ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
     list_select_related = ("event_type", "publisher")
@@ -89,7 +97,9 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
 
     answers_link = column("reply to", lambda message: link_to("delivery_message", message.answers))
     copy_link = column("copy of", lambda message: link_to("delivery_message", message.copy_of))
-    outcome_label = column("outcome", lambda message: message.outcome, ordering="outcome", label=OUTCOME_COLOURS)
+    outcome_label = state_column(
+        "outcome", lambda message: MessageOutcome(message.outcome), OUTCOME_COLOURS, ordering="outcome"
+    )
     header_table = column("headers", lambda message: table(["name", "value"], message.headers))
     payload = column("payload", payload_of)
     delivery_table = column("deliveries", _delivery_table)

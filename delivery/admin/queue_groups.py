@@ -7,13 +7,12 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column
-from broker_project.core.admin.theme import label, table, table_or_dash
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column, state_column
+from broker_project.core.admin.theme import badge, relative, table, table_or_dash
 from delivery.admin.read_only import (
     MAX_SHOWN,
     STATUS_COLOURS,
     ReadOnlyAdmin,
-    instant,
     link_to,
     link_to_list,
     subscription_link,
@@ -21,6 +20,7 @@ from delivery.admin.read_only import (
 )
 from delivery.models import Delivery, QueueGroup
 from delivery.status.queue_status import GroupState, groups_of, state_of
+from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import GROUP_ID_PREFIX
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
@@ -39,6 +39,7 @@ GROUP_COLOURS: Final = {
 class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     """Messages that wait until one of a group of endpoints takes them; a group's page shows requests in flight."""
 
+    when_empty = "Nothing waits: every QUEUE message has been taken."
     list_display = ("id", "line", "message_link", "state", "attempts", "cycles", "next_try", "created_at")
     list_filter = (("line", AutocompleteSelectFilter),)
     list_select_related = ("line__subscriber",)
@@ -47,9 +48,9 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     search_help_text = f"An id, with or without {GROUP_ID_PREFIX}"
 
     message_link = column("message", lambda group: link_to("delivery_message", group.message_id))
-    state = column("state", lambda group: str(state_of(group)), label=GROUP_COLOURS)
+    state = state_column("state", state_of, GROUP_COLOURS)
     next_try = column(
-        "next try", lambda group: instant(group.due_at if state_of(group) == GroupState.DEFERRED else None)
+        "next try", lambda group: relative(group.due_at if state_of(group) == GroupState.DEFERRED else None)
     )
     is_uncertain = column("uncertain", lambda group: yes_or_no(group.uncertain))
     deliveries = column("deliveries", lambda group: group_deliveries_table(group.message_id, group.pk))
@@ -76,11 +77,11 @@ def deliveries_table(deliveries: Iterable[Delivery], more: Iterable[Sequence[obj
             link_to("delivery_delivery", one.pk),
             subscription_link(one.subscription),
             group_link(one.group_id),
-            label(status := one.status_at(timezone.now()), STATUS_COLOURS.get(status, "")),
+            badge(DeliveryStatus(one.status_at(timezone.now())), STATUS_COLOURS),
             one.reason or "-",
             one.sequence or "-",
             one.attempts,
-            one.finished_at or "-",
+            relative(one.finished_at),
         ]
         for one in deliveries
     ]
@@ -93,12 +94,12 @@ def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:
     rows = [
         [
             group_link(group.id),
-            label(group.state, GROUP_COLOURS[group.state]),
+            badge(group.state, GROUP_COLOURS),
             subscription_link(group.taken_by.subscription if group.taken_by else None),
             len(group.deliveries),
             group.attempts,
             "-" if group.cycles is None else group.cycles,
-            instant(group.next_try_at),
+            relative(group.next_try_at),
         ]
         for group in groups_of(deliveries)
     ]

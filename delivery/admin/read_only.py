@@ -181,8 +181,8 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
     return link(f"{reverse(f'admin:{model}_changelist')}?{query}", text)
 
 
-def instant(at: dt.datetime | None) -> str:
-    """Return an instant as lists show it; a dash for None."""
+def exact(at: dt.datetime | None) -> str:
+    """Return an instant as a text; a dash for None."""
     return formats.localize(timezone.localtime(at)) if at else "-"
 
 

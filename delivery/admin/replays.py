@@ -12,8 +12,8 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin import theme
-from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog
-from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, subscription_link
+from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog, state_column
+from delivery.admin.read_only import ReadOnlyAdmin, exact, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
 from delivery.replay.eligibility import MAX_PACE, REPLAYABLE, RESUBMITTABLE, NothingToReplay, Selection
@@ -118,7 +118,7 @@ def _selection_table(replay: Replay) -> SafeString:
         "subscriptions": format_html_join("", "<div>{}</div>", zip(links, strict=True)),
         "event type": _link(EventType, asked.get("event_type")),
         "statuses": ", ".join(asked.get("statuses", [])),
-        **{name: instant(parse_datetime(asked[name])) for name in ("from", "to", "since") if asked.get(name)},
+        **{name: exact(parse_datetime(asked[name])) for name in ("from", "to", "since") if asked.get(name)},
     }
     return theme.table([], [(name, value) for name, value in shown.items() if value])
 
@@ -142,6 +142,7 @@ def _progress(replay: Replay) -> SafeString:
 class ReplayAdmin(ReadOnlyAdmin[Replay]):
     """Replays and backfills."""
 
+    when_empty = "Nothing has been replayed yet. Use New replay above to send past deliveries again."
     list_display = ("id", "kind", "state_label", "subscription", "progress", "skipped", "created_by", "created_at")
     list_filter = ("kind", "state")
     list_select_related = ("subscription__subscriber", "subscription__event_type")
@@ -152,7 +153,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     actions_list: ClassVar[tuple[str, ...]] = ("new_replay",)
     actions_detail: ClassVar[tuple[str, ...]] = ("cancel",)
 
-    state_label = column("state", lambda replay: replay.state, ordering="state", label=STATE_COLOURS)
+    state_label = state_column("state", lambda replay: ReplayState(replay.state), STATE_COLOURS, ordering="state")
     progress = column("created", _progress)
     selected = column("selection", _selection_table)
 

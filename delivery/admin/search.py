@@ -14,7 +14,7 @@ from broker_project.core.api.pagination import Order, Page
 from broker_project.core.api.problems import InvalidQuery
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.filter_lab import LANGUAGE
-from delivery.admin.read_only import MAX_SHOWN, STATUS_COLOURS, instant, link_to, may_see_contents
+from delivery.admin.read_only import MAX_SHOWN, STATUS_COLOURS, exact, link_to, may_see_contents
 from delivery.api.searches import along_one_index, searched_deliveries, searched_messages
 from delivery.models import Delivery, Message
 from delivery.status.delivery_search import finder_of, in_status
@@ -114,7 +114,7 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
         "kind": values["kind"],
         "found": found,
         "cursor": page.next,
-        "searched_until": page.searched_until and instant(page.searched_until),
+        "searched_until": page.searched_until and exact(page.searched_until),
     }
 
 
@@ -127,7 +127,7 @@ def _messages(query: dict[str, Any], order: Order) -> tuple[Page[Message], str]:
             one.event_type,
             one.publisher or "-",
             one.outcome,
-            instant(one.published_at),
+            theme.relative(one.published_at),
         ]
         for one in page.rows
     ]
@@ -151,8 +151,8 @@ def _deliveries(query: dict[str, Any], order: Order) -> tuple[Page[Delivery], st
             link_to("delivery_message", one.message_id),
             addressee_of(one),
             events_of(one),
-            theme.label(one.status_at(now), STATUS_COLOURS.get(one.status_at(now), "info")),
-            instant(one.created_at),
+            theme.badge(DeliveryStatus(one.status_at(now)), STATUS_COLOURS),
+            theme.relative(one.created_at),
         ]
         for one in page.rows
     ]

@@ -98,13 +98,13 @@ class Migration(migrations.Migration):
                     "status",
                     models.CharField(
                         choices=[
-                            ("PENDING", "Pending"),
-                            ("IN_FLIGHT", "In Flight"),
-                            ("HELD", "Held"),
+                            ("PENDING", "Waiting"),
+                            ("IN_FLIGHT", "In flight"),
+                            ("HELD", "Needs decision"),
                             ("DELIVERED", "Delivered"),
                             ("REJECTED", "Rejected"),
-                            ("3xxNOTSUPPORTED", "Not Supported"),
-                            ("REDUNDANT", "Redundant"),
+                            ("3xxNOTSUPPORTED", "Redirected"),
+                            ("REDUNDANT", "Done by another"),
                             ("FAILED", "Failed"),
                             ("EXPIRED", "Expired"),
                             ("CANCELLED", "Cancelled"),
@@ -377,9 +377,9 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("ROUTED", "Routed"),
-                            ("UNROUTED", "Unrouted"),
-                            ("DISCARDED", "Discarded"),
-                            ("DEAD_LETTERED", "Dead Lettered"),
+                            ("UNROUTED", "Nobody wants it"),
+                            ("DISCARDED", "Not wanted there"),
+                            ("DEAD_LETTERED", "No such subscriber"),
                         ],
                         max_length=16,
                     ),
@@ -572,8 +572,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("COUNTING", "Counting"),
-                            ("WAITING", "Waiting"),
-                            ("FILING", "Filing"),
+                            ("WAITING", "Waiting for publishers"),
+                            ("FILING", "Making deliveries"),
                             ("RUNNING", "Running"),
                             ("DONE", "Done"),
                             ("CANCELLING", "Cancelling"),

@@ -12,16 +12,16 @@ from subscriptions.models import EventType, Publisher, Subscription
 class MessageOutcome(models.TextChoices):
     """What became of a message as a whole (contract 2.14)."""
 
-    ROUTED = "ROUTED"
+    ROUTED = "ROUTED", "Routed"
     """At least one subscription qualified."""
 
-    UNROUTED = "UNROUTED"
+    UNROUTED = "UNROUTED", "Nobody wants it"
     """No subscription qualified."""
 
-    DISCARDED = "DISCARDED"
+    DISCARDED = "DISCARDED", "Not wanted there"
     """Its destination exists, but none of its subscriptions qualified."""
 
-    DEAD_LETTERED = "DEAD_LETTERED"
+    DEAD_LETTERED = "DEAD_LETTERED", "No such subscriber"
     """Its destination is unknown."""
 
 

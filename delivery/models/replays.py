@@ -28,10 +28,10 @@ class ReplayState(models.TextChoices):
     COUNTING = "COUNTING"
     """What it is of is counted, a slice at a time; a backfill's deliveries get their ids with that."""
 
-    WAITING = "WAITING"
+    WAITING = "WAITING", "Waiting for publishers"
     """Backfill: until nobody is still publishing who began before its subscription was ACTIVE."""
 
-    FILING = "FILING"
+    FILING = "FILING", "Making deliveries"
     """Backfill: its deliveries are made, a slice at a time."""
 
     RUNNING = "RUNNING"

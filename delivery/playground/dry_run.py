@@ -5,8 +5,9 @@ Checks and matching are those of publishing. What is added here only says why a 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, NamedTuple
+
+from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
@@ -21,28 +22,28 @@ from subscriptions.models import EventKind, Status, Subscription
 from subscriptions.names import REACHED_KIND, patterns_of
 
 
-class DryRunDecision(StrEnum):
+class DryRunDecision(TextChoices):
     """What a subscription would make of an event, in the order in which they are listed."""
 
-    RECEIVES = "RECEIVES"
+    RECEIVES = "RECEIVES", "Gets it"
     """It gets it. QUEUE: one of its group does."""
 
-    PAUSED = "PAUSED"
+    PAUSED = "PAUSED", "Gets it later"
     """It gets it once it is resumed."""
 
-    FILTER_FAILS = "FILTER_FAILS"
+    FILTER_FAILS = "FILTER_FAILS", "Filter fails"
     """Its filter cannot be evaluated: the delivery is HELD, a call fails, a volatile event does not reach it."""
 
-    NOT_FIRST = "NOT_FIRST"
+    NOT_FIRST = "NOT_FIRST", "Another takes it"
     """Another subscription takes it: of its subscriber, for a destination, or the one that is called."""
 
-    FILTER = "FILTER"
+    FILTER = "FILTER", "Filter does not match"
     """Its filter is not true."""
 
-    HEADER_FILTER = "HEADER_FILTER"
+    HEADER_FILTER = "HEADER_FILTER", "Header filter does not match"
     """Its header filter is another text than the event's FILTER_STRING."""
 
-    DESTINATION = "DESTINATION"
+    DESTINATION = "DESTINATION", "For another destination"
     """The event is for another destination."""
 
     INACTIVE = "INACTIVE"

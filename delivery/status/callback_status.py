@@ -15,19 +15,19 @@ from delivery.statuses import DeliveryStatus
 class CallbackState(TextChoices):
     """Where a callback is between its publishing and the end of its reply."""
 
-    WAITING = "WAITING"
+    WAITING = "WAITING", "No reply yet"
     """Its endpoint has not replied."""
 
-    REPLIED = "REPLIED"
+    REPLIED = "REPLIED", "Reply on its way"
     """The reply is on its way to the original URL."""
 
-    PASSED_ON = "PASSED_ON"
+    PASSED_ON = "PASSED_ON", "Reply passed on"
     """The reply went to the callback that this one was created for (contract 6.9)."""
 
-    DELIVERED = "DELIVERED"
+    DELIVERED = "DELIVERED", "Reply delivered"
     """The original URL has taken the reply."""
 
-    REFUSED = "REFUSED"
+    REFUSED = "REFUSED", "Reply refused"
     """The original URL answered 3xx or 4xx; the reply is not sent again unless someone resubmits it."""
 
     EXPIRED = "EXPIRED"

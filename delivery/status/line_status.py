@@ -163,27 +163,27 @@ SELECT count(*) FROM (
 
 
 class LineState(TextChoices):
-    """The state of a line."""
+    """The state of a line, with the words by which people read it."""
 
-    HELD = "HELD"
+    HELD = "HELD", "Blocked"
     """Something could not be sent, and holds up what comes after it (contract 4.7)."""
 
     SENDING = "SENDING"
     """A worker runs it."""
 
-    WAITING = "WAITING"
+    WAITING = "WAITING", "Waiting for a worker"
     """Something can be sent, and no worker has claimed the line yet."""
 
-    DIVERTED = "DIVERTED"
+    DIVERTED = "DIVERTED", "Endpoint hangs"
     """All that can be sent waits until an endpoint that hangs has answered in the retry line (contract 5.10)."""
 
-    DEFERRED = "DEFERRED"
+    DEFERRED = "DEFERRED", "Retry scheduled"
     """All that can be sent has failed before and is not due yet (contract 4.6, 5.3)."""
 
     PAUSED = "PAUSED"
     """Nothing can be sent, and something waits for a subscription that is paused (contract 1.6, 5.6)."""
 
-    AWAITING_RELEASE = "AWAITING_RELEASE"
+    AWAITING_RELEASE = "AWAITING_RELEASE", "Needs decision"
     """Only HELD deliveries wait (contract 3.6)."""
 
     DELAYED = "DELAYED"

@@ -15,18 +15,18 @@ from delivery.statuses import DeliveryStatus, WaitsFor
 
 
 class GroupState(TextChoices):
-    """The state of a group."""
+    """The state of a group, with the words by which people read it."""
 
     WAITING = "WAITING"
     """Not all of its endpoints have been tried."""
 
-    IN_FLIGHT = "IN_FLIGHT"
+    IN_FLIGHT = "IN_FLIGHT", "In flight"
     """A request to one of its endpoints is in flight."""
 
-    DEFERRED = "DEFERRED"
+    DEFERRED = "DEFERRED", "Retry scheduled"
     """No endpoint took it; they are tried again (contract 6.5)."""
 
-    HELD = "HELD"
+    HELD = "HELD", "Needs decision"
     """Its filter failed; it waits for its release (contract 3.6)."""
 
     INACTIVE = "INACTIVE"
@@ -35,7 +35,7 @@ class GroupState(TextChoices):
     TAKEN = "TAKEN"
     """An endpoint took it (contract 6.4)."""
 
-    ENDED = "ENDED"
+    ENDED = "ENDED", "Not taken"
     """It has ended and was not taken: refused by all, or cancelled (contract 6.5)."""
 
 

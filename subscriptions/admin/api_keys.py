@@ -112,6 +112,7 @@ def _state(key: ApiKey) -> str:
 class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     """Keys for the API."""
 
+    when_empty = "No API key yet. Create one for a publisher, a subscriber, or management."
     form = ApiKeyForm
     fields = ("kind", "publisher", "subscriber", "scopes", "label", "expires_at", "requests_per_minute")
     list_display = ("prefix", "state", "kind", "publisher", "subscriber", "opens", "label", "last_used_at", "ends_at")

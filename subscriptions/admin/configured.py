@@ -14,7 +14,15 @@ from django.forms import ModelForm
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from broker_project.core.admin.model_admin import CONFIRMED, ModelAdmin, action, after_dialog, column, dialog
+from broker_project.core.admin.model_admin import (
+    CONFIRMED,
+    ModelAdmin,
+    action,
+    after_dialog,
+    column,
+    dialog,
+    state_column,
+)
 from broker_project.core.admin.theme import ActionVariant, UnfoldAdminTextareaWidget, for_code
 from subscriptions import edit
 from subscriptions.headers import with_values_kept
@@ -244,7 +252,7 @@ class SwitchedAdmin(ConfiguredAdmin[Record]):
     actions: ClassVar[tuple[str, ...]] = ("activate_chosen", "inactivate_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate")
 
-    status_label = column("status", lambda record: record.status, ordering="status", label=ACTIVATION_COLOURS)
+    status_label = state_column("status", lambda record: Status(record.status), ACTIVATION_COLOURS, ordering="status")
     header_names = column("headers", lambda record: ", ".join(record.header_names or ()))
     must_be_set_again = column(
         "must be set again",

@@ -75,6 +75,7 @@ class EventTypeFileForm(forms.Form):
 class EventTypeAdmin(ConfiguredAdmin[EventType]):
     """What can be published."""
 
+    when_empty = "No event type yet. Events of a type can be published once you have created it."
     form = EventTypeForm
     list_display = ("name", "kind", "content_type", "description", "updated_at")
     list_filter = ("kind",)

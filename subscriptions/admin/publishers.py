@@ -16,6 +16,7 @@ DELAYS = ("initial_delay_seconds", "factor", "max_delay_seconds", "schedule", "j
 class PublisherAdmin(ConfiguredAdmin[Publisher]):
     """Publishers, and which event types each may publish."""
 
+    when_empty = "No publisher yet. Create one, then an API key for it, with which it publishes."
     list_display = ("name", "description", "updated_at")
     search_fields = ("name", "description")
     ordering = ("name",)

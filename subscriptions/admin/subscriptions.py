@@ -43,6 +43,7 @@ ROTATING: Final = "Rotate the signing secret? The new secret signs from the next
 class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     """Subscribers."""
 
+    when_empty = "No subscriber yet. Create one for each receiver, then subscriptions to event types."
     groups = (
         (None, ("name", "description", "status", "headers", "must_be_set_again")),
         ("Concurrency", ("processing", "concurrency", "ordering_key")),
@@ -121,6 +122,7 @@ class ReachedByFilter(AutocompleteSelectFilter):
 class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscription]):
     """Subscriptions; a signing secret is shown when it is made and never again."""
 
+    when_empty = "No subscription yet. Create one to send the events of a type to a subscriber."
     list_display = (
         *("id", "subscriber", "events", "endpoint", "header_filter_string"),
         *("status_label", "pause_label", "diverted_label", "updated_at"),
@@ -165,11 +167,11 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     pause_label = column(
         "paused",
         lambda subscription: (
-            label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning") if subscription.paused_since else "-"
+            label("half-open" if subscription.half_open else "paused", "warning") if subscription.paused_since else "-"
         ),
     )
     diverted_label = column(
-        "diverted", lambda subscription: label("DIVERTED", "warning") if subscription.diverted_since else "-"
+        "diverted", lambda subscription: label("endpoint hangs", "warning") if subscription.diverted_since else "-"
     )
 
     has_rotate_secret_permission = permission("subscriptions.rotate_secret")

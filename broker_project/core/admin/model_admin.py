@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from django.contrib import admin, messages
 from django.contrib.admin import widgets
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
-from django.db.models import Model, QuerySet
+from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied, ValidationError
+from django.db.models import Choices, DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -20,6 +20,8 @@ from unfold import decorators
 from unfold.contrib.filters import admin as filters
 from unfold.contrib.filters.forms import AutocompleteDropdownForm
 from unfold.enums import ActionVariant
+
+from broker_project.core.admin.theme import badge, relative
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Row = TypeVar("Row", bound=Model)
@@ -32,13 +34,20 @@ CONFIRMED: Final = "confirmed"
 def column(title: str, read: Callable[[Any], object], **options: Any) -> Callable[[Any, Any], object]:
     """Declare a column of a list or a field of a page: its title, and what it shows of a row.
 
-    Options are those of unfold's `display`: `ordering`, `label` (colours by value), `empty_value`, `boolean`.
+    Options are those of unfold's `display`: `ordering`, `empty_value`, `boolean`.
     """
 
     def show(_admin: object, row: Any) -> object:
         return read(row)
 
     return cast("Callable[[Any, Any], object]", decorators.display(description=title, **options)(show))
+
+
+def state_column(
+    title: str, read: Callable[[Any], Choices], colours: Mapping[Any, str], **options: Any
+) -> Callable[[Any, Any], object]:
+    """Declare a column that shows a state as its badge."""
+    return column(title, lambda row: badge(read(row), colours), **options)
 
 
 def permission(name: str) -> Callable[..., bool]:
@@ -208,8 +217,28 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     and conditions that are not among its filters: by those a list would reveal, letter by letter, what no page shows.
     """
 
+    when_empty: ClassVar[str] = "There is nothing here yet."
+    """What a list without rows says: what would be in it, and what to do."""
     not_read_for_actions: ClassVar[tuple[str, ...]] = ()
     """Large columns that say nothing about which actions a row offers."""
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns; times are relative, with the exact one as tooltip."""
+        return [self._relative(name) for name in super().get_list_display(request)]
+
+    def _relative(self, name: Any) -> Any:
+        try:
+            field = self.opts.get_field(name) if isinstance(name, str) else None
+        except FieldDoesNotExist:
+            return name
+        if not isinstance(field, DateTimeField):
+            return name
+
+        @decorators.display(description=field.verbose_name, ordering=name)  # type: ignore[untyped-decorator]
+        def shown(row: Model) -> object:
+            return relative(getattr(row, field.name))
+
+        return shown
 
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Return the actions of a row's page that the user may take and that do something now."""

@@ -1,9 +1,10 @@
 """Widgets, forms and pieces of HTML of the admin theme (unfold): another theme means another module."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from django.db.models import Choices
 from django.forms import Widget
 from django.template.loader import render_to_string
 from django.utils import timezone
@@ -52,6 +53,13 @@ def label(text: str, colour: str) -> SafeString:
     return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})
 
 
+def badge(state: Choices, colours: Mapping[Any, str]) -> SafeString:
+    """Return the word of a state on its colour, with the API's name for it as tooltip."""
+    name = str(state.value)
+    context = {"text": state.label, "type": colours.get(name, "info"), "label_title": name, "class": "badge"}
+    return render_to_string("unfold/helpers/label.html", context)
+
+
 def progress(percent: int, text: str) -> SafeString:
     """Return a bar that is filled to `percent`, under a text that says the same."""
     context = {"title": text, "items": [{"value": percent}]}
@@ -64,11 +72,11 @@ def link(url: str, text: object) -> SafeString:
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
 
 
-def relative(at: dt.datetime | None, now: dt.datetime) -> SafeString | str:
+def relative(at: dt.datetime | None, now: dt.datetime | None = None) -> SafeString | str:
     """Return how long ago or ahead an instant is, with the instant as its tooltip; a dash for None."""
     if at is None:
         return "-"
-    ago = (now - at).total_seconds()
+    ago = ((now or timezone.now()) - at).total_seconds()
     text = f"{rough(ago)} ago" if ago >= 0 else f"in {rough(-ago)}"
     exact = f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S} UTC"
     return format_html(

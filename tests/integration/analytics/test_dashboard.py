@@ -1,6 +1,7 @@
 """The dashboard: what needs attention, for whom it is, and how many queries it takes."""
 
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,11 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from analytics.admin import dashboard
 from analytics.models import Run, RunState
-from delivery.models import Delivery, Hold, Message
+from broker_project.stack.folders import ROOT
+from delivery.models import Delivery, Hold, Message, MessageOutcome
+from delivery.status.line_status import LineState
+from delivery.status.queue_status import GroupState
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, Subscription
 from tests.integration.analytics.test_live_numbers import minute, waiting
 from tests.support import factories
@@ -42,7 +47,7 @@ def rows_of(table: str) -> list[str]:
 
 
 def held(wanted: Subscription, delivery: Delivery) -> None:
-    due = NOW + dt.timedelta(minutes=3)
+    due = timezone.now() + dt.timedelta(minutes=2, seconds=50)
     Hold.objects.create(
         delivery=delivery, line_id=delivery.line_id or 0, since=LONG_AGO, reason="503", due_at=due, failures=9
     )
@@ -70,12 +75,12 @@ def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -
     waiting(odd, 1, waits_for="RELEASE", status="HELD")
     Run.objects.create(state=RunState.FAILED, error="no memory\nmore", ended_at=LONG_AGO, started_at=LONG_AGO)
     assert items(admin) == [
-        "shop | held | 503 | 2 h ago | 2 | in 2 min",
-        "late | deferred | Its oldest delivery has waited for long. | 2 h ago | 3 | in 1 h",
+        "shop | Blocked | 503 | 2 h ago | 2 | in 2 min",
+        "late | Retry scheduled | Its oldest delivery has waited for long. | 2 h ago | 3 | in 1 h",
         "box | mailbox | Nobody has fetched its oldest delivery. | 2 h ago | 1 | -",
         "bad | failing | 10 of 100 deliveries failed in the last 60 min. | - | - | -",
-        "Deliveries | to release | Their filter or script failed. Release or cancel them. | 0 s ago | 1 | -",
-        "run 1 | failed | no memory | 2 h ago | - | -",
+        "Deliveries | Needs decision | Their filter or script failed. Release or cancel them. | 0 s ago | 1 | -",
+        "run 1 | Failed | no memory | 2 h ago | - | -",
     ]
 
 
@@ -107,7 +112,12 @@ def test_ten_are_shown_and_the_others_counted(admin: Client, django_assert_max_n
     with django_assert_max_num_queries(45):
         found = items(admin)
     whats = [one.split(" | ")[1] for one in found]
-    assert {what: whats.count(what) for what in whats} == {"held": 10, "waiting": 10 + 1, "failing": 10}
+    assert {what: whats.count(what) for what in whats} == {
+        "Blocked": 10,
+        "Waiting for a worker": 10,
+        "waiting": 1,
+        "failing": 10,
+    }
     assert [one for one in found if "more" in one] == ["3 more | waiting | - | - | -"]
 
 
@@ -125,6 +135,14 @@ def test_whoever_may_not_see_it_is_told_what_is_missing() -> None:
     page = browser_with("delivery.view_line").get("/admin/").text
     assert "the permission analytics.view_run. An administrator can give you it." in page
     assert "Waiting now" not in page
+
+
+def test_the_documentation_has_the_word_of_each_state() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-the-broker.md").read_text()
+    rows = re.findall(r"^\| .*\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [
+        word for states in (DeliveryStatus, LineState, GroupState, MessageOutcome) for word in states.choices
+    ]
 
 
 def test_it_links_to_flower(admin: Client, settings: Any) -> None:

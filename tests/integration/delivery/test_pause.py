@@ -243,7 +243,7 @@ def test_in_the_admin_one_is_paused_and_resumed_from_its_page(wanted: Subscripti
     operator.post(f"{page}/pause/", {"_form_submitted": "on"})
     wanted.refresh_from_db()
     assert (wanted.paused_by, wanted.paused_reason, offered(operator, page)) == ("HAND", "in the admin", {"resume"})
-    assert b"PAUSED" in operator.get(f"{ADMIN}/").content
+    assert b"paused" in operator.get(f"{ADMIN}/").content
     operator.post(f"{page}/resume/", {"_form_submitted": "on"})
     wanted.refresh_from_db()
     assert (wanted.paused_by, offered(operator, page)) == ("", {"pause"})

@@ -144,7 +144,7 @@ def test_a_subscribers_page_leads_to_its_mailbox(admin: Client, wanted: Subscrip
 def test_the_page_of_a_delivery_shows_its_hand_outs(admin: Client, wanted: Subscription) -> None:
     (one,) = fetch_all(wanted, most=1)
     page = reverse("admin:delivery_delivery_change", args=[one.delivery_id])
-    assert re.search(r"Fetches:? 1 In flight until:? \d", page_text(admin, page))
+    assert re.search(r"Fetches:? 1 In flight until:? in \d", page_text(admin, page))
     acknowledge(wanted.subscriber_id, [one.receipt])
     assert re.search(r"Fetches:? 1 In flight until:? - ", page_text(admin, page))
     assert Delivery.objects.get(pk=one.delivery_id).status == DeliveryStatus.DELIVERED
