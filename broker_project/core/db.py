@@ -31,7 +31,7 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
 
-AWAY: Final = ("08", "25006", "57P", "53300")
+AWAY: Final = ("08", "25006", "57P", "53100", "53300")
 """What begins the SQLSTATE of an error that says so; a server that only reads is not the one that was asked for."""
 OUTAGES: Final = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
 """Errors of the server or the session, and of no statement, which psycopg takes for internal ones."""
@@ -377,7 +377,7 @@ def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralStr
 
 
 def is_away(failure: Exception) -> bool:
-    """Return whether a statement failed because the server cannot be reached, ends, or has no more connections."""
+    """Return whether a statement failed because the server cannot be reached, ends, or lacks connections or disk."""
     if not isinstance(failure, InterfaceError | OperationalError):
         return False
     state = getattr(failure.__cause__, "sqlstate", None)

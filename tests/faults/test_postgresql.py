@@ -12,9 +12,13 @@ from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import (
     away,
     beat_going_on,
+    copy_database,
     dump,
+    full,
     hung,
     incarnation,
+    on_small_disk,
+    promote,
     read_only,
     restarted,
     restore,
@@ -23,13 +27,14 @@ from tests.support.faults.breakage import (
 )
 from tests.support.faults.exchanges import extra_copies
 from tests.support.faults.figures import Figures, Report
-from tests.support.faults.load import AFTERWARDS, BATCH, Load
+from tests.support.faults.load import AFTERWARDS, BATCH, Load, stop_all
 from tests.support.real_broker import Broker
 
 pytestmark = pytest.mark.behaviour("4.11", "11.3")
 
 MAX_RESTART = 15.0
 AWAY_SECONDS = 60.0
+FULL_SECONDS = 5.0
 MAX_REFUSAL = 8.0
 """After which a publisher knows that its call was not taken."""
 MAX_RETURN = 5.0
@@ -98,6 +103,24 @@ def test_postgresql_takes_nothing_for_a_minute(load: Load, figures: Report, way:
     assert max(call.seconds for call in calls) <= MAX_REFUSAL
 
 
+@pytest.mark.behaviour("2.1", "11.5")
+@pytest.mark.case("postgresql-disk-full")
+def test_the_disk_is_full_for_some_seconds(load: Load, figures: Report, tmp_path: Path) -> None:
+    with on_small_disk(load.broker, tmp_path / "disk") as filler:
+        load.start()
+        with full(filler), load.fault():
+            wait_until(lambda: any(call.status == 503 for one in load.publishers for call in one.calls))
+            time.sleep(FULL_SECONDS)
+        back = time.monotonic()
+        load.wait_for(1)
+        assert time.monotonic() - back <= MAX_RETURN
+        load.wait_for(AFTERWARDS)
+        seen = figures()
+    assert seen.broken == {}
+    assert seen.max_per_line <= 1
+    assert max(call.seconds for call in load.calls()) <= MAX_REFUSAL
+
+
 def named_twice(load: Load) -> list[str]:
     """Return the webhook ids, message ids and numbers of a line that have named two events."""
     named: defaultdict[str, set[int]] = defaultdict(set)
@@ -150,3 +173,19 @@ def test_an_older_dump_is_restored(load: Load, figures: Report, tmp_path: Path) 
         assert copies[0].sequence in {one.sequence for one in endpoint.exchanges if one is not copies[0]}
         ids = {(one.number, one.webhook_id) for one in endpoint.exchanges}
         assert len(ids) == len({number for number, _ in ids})
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.case("postgresql-standby-promoted")
+def test_a_standby_without_the_last_commits_is_promoted(load: Load) -> None:
+    load.start()
+    copy = copy_database(load.broker)
+    load.wait_for(AFTERWARDS)
+    with load.fault():
+        promote(load.broker, copy)
+    load.wait_for(AFTERWARDS)
+    stop_all(load.publishers)
+    wait_until(lambda: load.broker.has_finished(load.endpoints))
+    assert_numbers_have_jumped(load, load.figures(), "lost", "not_under_way", "unflagged")
+    for endpoint in load.endpoints.values():
+        assert all(copy.request.flagged for copy in extra_copies(endpoint.exchanges))

@@ -16,6 +16,7 @@ import pytest
 import redis
 import requests
 
+from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.management_client import Management, session_of
@@ -169,6 +170,8 @@ def running_broker(folder: Path) -> Iterator[Broker]:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
             patch.setenv("BROKER_WEB_PROCESSES", "1")  # on any machine: cases count the limits of one process
+            for name, value in {"wal_level": "replica", "max_wal_senders": "4"}.items():
+                patch.setitem(postgres.SETTINGS, name, value)  # as a server with a standby has them
             stack = until_the_end.enter_context(running_stack(folder))
         yield Broker(stack, Management.of(stack))
 

@@ -3,16 +3,19 @@
 import os
 import random
 import re
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from broker_project.stack import postgres
@@ -166,6 +169,30 @@ def restore(broker: Broker, file: Path) -> None:
         child.wait_until_ready()
 
 
+def copy_database(broker: Broker) -> Path:
+    """Return a copy of the server's files as they are at the end, as a standby has them that hears no more."""
+    copy = _data(broker).with_name("copy")
+    address = f"--dbname={broker.stack.environment['DATABASE_URL']}"
+    postgres.run("pg_basebackup", address, f"--pgdata={copy}", "--checkpoint=fast", "--no-sync")
+    (copy / "standby.signal").touch()
+    return copy
+
+
+def promote(broker: Broker, copy: Path) -> None:
+    """Let the copy take the place of the server, which vanishes."""
+    server = broker.stack.supervisor["postgres"]
+    server.stop(signal.SIGKILL)
+    shutil.rmtree(_data(broker))
+    copy.rename(_data(broker))
+    server.start()
+    server.wait_until_ready()
+    broker.ask("SELECT pg_promote(wait => false)")
+
+
+def _data(broker: Broker) -> Path:
+    return broker.stack.logs.with_name("postgres") / "data"
+
+
 def set_ids_back(broker: Broker) -> None:
     """Let the database give ids that it has given before, as it does after its files were restored."""
     for sequence in SEQUENCES:
@@ -254,6 +281,55 @@ def refusing_connections(broker: Broker) -> Iterator[None]:
             yield
         finally:
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
+
+
+@contextmanager
+def on_small_disk(broker: Broker, disk: Path) -> Iterator[Path]:
+    """Move the database to a disk of its own inside, a little larger than it is; give a file with which to fill it."""
+    size, spare = broker.ask("SELECT pg_database_size(current_database())")[0][0], 64 * 1024 * 1024
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size + spare}", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a disk can be mounted only by root")
+    try:
+        postgres.ordinary_user().own(disk)
+        data = disk / "data"
+        data.mkdir()
+        postgres.ordinary_user().own(data)
+        with moved(broker, data):
+            yield disk / "filler"
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@contextmanager
+def moved(broker: Broker, folder: Path) -> Iterator[None]:
+    """Move the database to a tablespace in this folder inside."""
+    address = urlsplit(broker.stack.environment["DATABASE_URL"])
+    move = sql.SQL("ALTER DATABASE {} SET TABLESPACE {}")
+    name = sql.Identifier(address.path.removeprefix("/"))
+    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(str(folder)))
+        with refusing_connections(broker):
+            connection.execute(move.format(name, sql.Identifier("small")))
+        try:
+            yield
+        finally:
+            with refusing_connections(broker):
+                connection.execute(move.format(name, sql.Identifier("pg_default")))
+            connection.execute("DROP TABLESPACE small")
+
+
+@contextmanager
+def full(filler: Path) -> Iterator[None]:
+    """Leave no space on a disk inside."""
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(2**16)):
+            pass
+    try:
+        yield
+    finally:
+        filler.unlink()
 
 
 def kill_all(load: Load) -> None:
