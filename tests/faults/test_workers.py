@@ -30,7 +30,7 @@ from tests.support.faults.endpoints import APART, Endpoint, body_of
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent
 from tests.support.faults.figures import Report
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, THROUGH_SECONDS, WARM, Load, begun_by, published_by
 from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
@@ -43,6 +43,8 @@ PROBE_SECONDS = 2.0
 
 RETRY_KILLS = 4
 
+DENSE = 200
+"""Lines, each of which gets every event."""
 EACH = 30
 """Events of each kind, before the endpoint works and after."""
 TIMED_KILLS = 3
@@ -88,6 +90,28 @@ def test_processes_are_killed_while_requests_are_in_flight(load: Load, figures: 
     assert (seen.broken, seen.max_per_line) == ({}, 1)
     assert killed == "worker-killed" or seen.duplicated == len(load.endpoints)
     assert seen.pause <= MAX_RESTART
+
+
+def publish_and_wait_for_some(load: Load) -> None:
+    """Publish to all lines at once; return when a fifth is delivered."""
+    load.publish(LARGE_BATCH)
+    rest = 0.8 * load.pending()
+    wait_until(lambda: load.pending() < rest)
+
+
+@pytest.mark.behaviour("11.3", "4.10", "4.11")
+@pytest.mark.case("dense-killed")
+def test_workers_are_killed_while_rounds_settle_dozens_of_lines(load: Load, figures: Report) -> None:
+    for number in range(DENSE - len(load.endpoints)):
+        load.subscribe(f"dense-{number}")
+    first, second = load.broker.workers()[:2]
+    for victim in (first, second, first):
+        publish_and_wait_for_some(load)
+        with restarted(victim), load.fault():
+            victim.kill()
+    seen = figures()
+    assert seen.broken == {}
+    assert seen.max_per_line <= len(load.faults)
 
 
 @pytest.mark.behaviour("4.11")
