@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from broker_project.core import boot_clock
 from broker_project.core.db import rows
 
 REFRESH_SECONDS: Final = 5.0
@@ -23,7 +24,7 @@ class DatabaseClock:
     """
 
     def __init__(self) -> None:
-        self._offset = time.time() - _since_boot()
+        self._offset = time.time() - boot_clock.since_boot()
         self._refresh_at = 0.0
         """Time since boot."""
         self.own_clock_ahead = 0
@@ -31,7 +32,7 @@ class DatabaseClock:
 
     def time(self) -> float:
         """Return the time in seconds since 1970."""
-        return _since_boot() + self._offset
+        return boot_clock.since_boot() + self._offset
 
     def refresh(self) -> None:
         """Ask the database for its time, unless it was asked a moment ago; report a difference when it begins and ends.
@@ -39,11 +40,11 @@ class DatabaseClock:
         Raises:
             django.db.Error
         """
-        asked_at = _since_boot()
+        asked_at = boot_clock.since_boot()
         if asked_at < self._refresh_at:
             return
         ((now,),) = rows(NOW)
-        answered_at, ahead, before = _since_boot(), time.time() - now, self.own_clock_ahead
+        answered_at, ahead, before = boot_clock.since_boot(), time.time() - now, self.own_clock_ahead
         self._offset, self._refresh_at = now - answered_at, answered_at + REFRESH_SECONDS
         tolerated = MAX_DIFFERENCE_SECONDS + answered_at - asked_at
         self.own_clock_ahead = round(ahead) if abs(ahead) > tolerated else 0
@@ -51,10 +52,6 @@ class DatabaseClock:
             log.warning("clock.differs", ahead_seconds=self.own_clock_ahead, hint="synchronize clocks with NTP")
         elif before and not self.own_clock_ahead:
             log.info("clock.agrees")
-
-
-def _since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 DATABASE_CLOCK: Final = DatabaseClock()

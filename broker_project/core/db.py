@@ -7,7 +7,6 @@ PostgreSQL per delivery).
 import re
 import select
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -30,6 +29,8 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
+
+from broker_project.core import boot_clock
 
 AWAY: Final = ("08", "25006", "57P", "53100", "53300")
 """What begins the SQLSTATE of an error that says so; a server that only reads is not the one that was asked for."""
@@ -66,7 +67,7 @@ class _Waits(threading.local):
 
     def end(self) -> float:
         """Return the monotonic time until which a statement that begins now is waited for."""
-        return time.monotonic() + self.seconds if self.until is None else self.until
+        return boot_clock.since_boot() + self.seconds if self.until is None else self.until
 
 
 _waits: Final = _Waits()
@@ -148,7 +149,7 @@ class Connection(psycopg.Connection[Any]):
         while (is_unsent := server.flush()) or server.is_busy():
             ready = select.poll()
             ready.register(server.socket, select.POLLIN | (select.POLLOUT if is_unsent else 0))
-            if not ready.poll(max(1.0, (end - time.monotonic()) * 1000)):
+            if not ready.poll(max(1.0, (end - boot_clock.since_boot()) * 1000)):
                 server.finish()
                 raise NotAnswered("the database did not answer in time")
             server.consume_input()
@@ -156,14 +157,14 @@ class Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> Any:
         """Wait until an exchange with the server is over."""
-        end = _waits.end() if timeout is None else time.monotonic() + timeout
+        end = _waits.end() if timeout is None else boot_clock.since_boot() + timeout
         try:
-            return super().wait(gen, interval, max(0.001, end - time.monotonic()))
+            return super().wait(gen, interval, max(0.001, end - boot_clock.since_boot()))
         except psycopg.errors.ReadOnlySqlTransaction:
             self.pgconn.finish()
             raise
         except psycopg.OperationalError as failure:
-            if timeout is not None or time.monotonic() < end:
+            if timeout is not None or boot_clock.since_boot() < end:
                 raise
             self.pgconn.finish()
             raise NotAnswered("the database did not answer in time") from failure

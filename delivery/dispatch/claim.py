@@ -1,6 +1,5 @@
 """Claim lines for a worker: the lease, the fencing epoch, and recovery after a crash (contract 4.11)."""
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from broker_project.core import boot_clock
 from broker_project.core.db import RowLocked, rows
 from delivery.dispatch.diversion import IS_DIVERTED, give_probes
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, SHORT_LOCK_WAIT
@@ -285,7 +285,7 @@ def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
         held = [line_id for line_id, *_, holds, lease_until, _ in taken if holds or lease_until]
         holds_of: dict[int, list[ActiveHold]] = defaultdict(list)
         for line_id, *columns, pause in rows(HOLDS, [held]) if held else ():
-            hold: Any = (line_id, *columns, pause, time.monotonic() + pause)
+            hold: Any = (line_id, *columns, pause, boot_clock.since_boot() + pause)
             holds_of[line_id].append(ActiveHold(*hold))
         return [
             replace(one, holds=holds_of[line_id]) if line_id in holds_of else one for line_id, one in claims.items()

@@ -7,7 +7,6 @@
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from math import ceil, inf
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import pycurl
 
+from broker_project.core import boot_clock
 from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import (
     ABANDONED,
@@ -100,7 +100,7 @@ class HttpClient:
         Its deadline is `until` (monotonic); None: the client's, from now on. It ends with its `lease` too, which may be
         renewed meanwhile.
         """
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         handle, url, method = transfer.handle, request.url, request.method
         transfer.token, transfer.request, transfer.burst = token, request, self._burst
@@ -134,31 +134,31 @@ class HttpClient:
         if self._started:
             self._unanswered, self._started = self._started, 0
             self._burst += 1
-            self.is_gathering, self._gathers_until = True, time.monotonic() + GATHER_SECONDS
+            self.is_gathering, self._gathers_until = True, boot_clock.since_boot() + GATHER_SECONDS
         self._end_late()
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     @property
     def gather_seconds(self) -> float:
         """How much longer the answers to the requests that went out together last are worth waiting for."""
-        return self._gathers_until - time.monotonic() if self.is_gathering else 0.0
+        return self._gathers_until - boot_clock.since_boot() if self.is_gathering else 0.0
 
     def wait(self, seconds: float) -> list[Answer]:
         """Return what has been answered, after at most `seconds`, at once when interrupted or a request may be late.
 
         Where there is an answer, those that went out with it have 3 ms to be answered too.
         """
-        end = min(time.monotonic() + seconds, self._late_at)
+        end = min(boot_clock.since_boot() + seconds, self._late_at)
         answers = self._finished()  # some may have come while others were begun
         is_over = False
         while not (answers or is_over):
             is_over = self._sockets.act(end)
             answers = self._finished()
-            is_over = is_over or time.monotonic() >= end
+            is_over = is_over or boot_clock.since_boot() >= end
         if answers and self.is_gathering:
-            end = time.monotonic() + GATHER_SECONDS
+            end = boot_clock.since_boot() + GATHER_SECONDS
             is_over = False
-            while self.is_gathering and not is_over and time.monotonic() < end:
+            while self.is_gathering and not is_over and boot_clock.since_boot() < end:
                 is_over = self._sockets.act(end)
                 answers += self._finished()
         return answers
@@ -201,7 +201,7 @@ class HttpClient:
 
         What was certainly not sent has failed; of what may have been sent nobody knows.
         """
-        if (now := time.monotonic()) < self._late_at:
+        if (now := boot_clock.since_boot()) < self._late_at:
             return
         for transfer in [*self._in_flight]:
             if transfer.lease and now >= transfer.lease.lease_ends_at:
@@ -279,7 +279,7 @@ class Sockets:
 
         Returns whether the bell was rung, or there is something on the other descriptor.
         """
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         if self._timer_at is not None and self._timer_at <= now:
             self._timer_at = None
             self._before_acting()
@@ -321,7 +321,7 @@ class Sockets:
             os.close(self._bell)
 
     def _set_timer(self, milliseconds: int) -> None:
-        self._timer_at = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+        self._timer_at = None if milliseconds < 0 else boot_clock.since_boot() + milliseconds / 1000
 
     def _watch(self, action: int, descriptor: int, _multi: object, _data: object) -> None:
         """Watch a socket, or no longer: then epoll keeps it, as adding it for each request costs ten times as much."""

@@ -4,7 +4,6 @@ import os
 import re
 import select
 import socket
-import time
 from collections.abc import Collection, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pycurl
 import structlog
 from requests.structures import CaseInsensitiveDict
 
+from broker_project.core import boot_clock
 from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
 from delivery.limits import CONNECT_TIMEOUT_MS, MAX_HEADER_BYTES
 
@@ -237,7 +237,7 @@ class Transfer:
             self._connections.opened((host, port), self.opened)
         elif not self.was_begun:
             self.is_stale = bool(refusal) or self._connections.has_unread((host, port))
-        if not self.was_begun and time.monotonic() >= self.ends_at:
+        if not self.was_begun and boot_clock.since_boot() >= self.ends_at:
             self.refused = TOO_LATE
         if refusal or self.was_begun or self.is_stale or self.refused:
             return ABORT

@@ -5,7 +5,6 @@ A request ends before its line's lease does.
 
 import random
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from queue import SimpleQueue
 
 import structlog
 
+from broker_project.core import boot_clock
 from delivery.dispatch import notify
 from delivery.dispatch.claim import Claim, renew
 from delivery.dispatch.notify import Link
@@ -53,7 +53,7 @@ def active_line(
     """
     is_sender = claimed.lane == Lane.QUEUE
     line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
-    resting = len(line.holds.resting(time.monotonic()))
+    resting = len(line.holds.resting(boot_clock.since_boot()))
     wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)
     line.slot_shares = SlotShares(slots)
@@ -112,7 +112,7 @@ class Leases:
         Raises:
             django.db.Error: nobody knows what has been renewed.
         """
-        before = time.monotonic()  # by the database's clock they last longer
+        before = boot_clock.since_boot()  # by the database's clock they last longer
         if before < self._renewal_at:
             return []
         old = [line for line in self._lines.values() if before >= line.renewed_at + RENEWAL_SECONDS]
@@ -151,7 +151,7 @@ class Leases:
 
         Then a worker that waits for a hung database would not end its requests in time.
         """
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         if now >= self._first_end:
             ends = [line.lease_ends_at for line in self._lines.values() if line.lease_ends_at > now]
             self._first_end = min(ends, default=now + LEASE_SECONDS - LEASE_MARGIN_SECONDS)

@@ -1,11 +1,11 @@
 """A line that a worker runs: what is written on its row, what it holds, what it has in flight."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from broker_project.core import boot_clock
 from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.dispatch.notify import Link
 from delivery.limits import (
@@ -44,7 +44,7 @@ class Holds(dict[int, ActiveHold]):
             delivery.ordering_key,
             self.failures_of(delivery.id) + bool(reason),
             pause,
-            time.monotonic() + pause,
+            boot_clock.since_boot() + pause,
             reason,
             delivery.destination.config_version,
         )
@@ -168,7 +168,7 @@ class ActiveLine:
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
 
-    taken_at: float = field(init=False, default_factory=time.monotonic)
+    taken_at: float = field(init=False, default_factory=boot_clock.since_boot)
     sent: int = field(init=False, default=0)
     """Requests in this turn."""
     has_hint: bool = field(init=False, default=False)
@@ -209,7 +209,7 @@ class ActiveLine:
     @property
     def is_read_out(self) -> bool:
         """Whether a page has shown all there was, and all of it has been taken; or just now, what keys are free."""
-        if self.is_keyed and self.has_read and time.monotonic() < self.read_at + KEYS_SECONDS:
+        if self.is_keyed and self.has_read and boot_clock.since_boot() < self.read_at + KEYS_SECONDS:
             return True
         return self.has_read and not self.buffer.has_more
 
@@ -217,7 +217,7 @@ class ActiveLine:
         """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
         if self.stopping or self.rest is not None or self.is_outdated:
             return True
-        if not self.is_over or self.hangs(time.monotonic()):
+        if not self.is_over or self.hangs(boot_clock.since_boot()):
             return False
         return not any(slot.paced_for is not None for slot in self.slots)
 
@@ -254,14 +254,14 @@ class ActiveLine:
 
     def lacks_heads(self) -> bool:
         """Whether something held has become due that has not been read."""
-        return not {*self.due_heads(time.monotonic())} <= {delivery.id for delivery in self.buffer.heads}
+        return not {*self.due_heads(boot_clock.since_boot())} <= {delivery.id for delivery in self.buffer.heads}
 
     def has_room(self, slot: Slot) -> bool:
         """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
         if not self.holds:
             return True
         others = sum(not isinstance(other.step, Rest) for other in self.slots if other is not slot)
-        return others + len(self.holds.resting(time.monotonic())) < self.claim.concurrency
+        return others + len(self.holds.resting(boot_clock.since_boot())) < self.claim.concurrency
 
     def chooser(self, slot: Slot, may_go: Callable[[Outgoing], bool]) -> Callable[[Outgoing], bool]:
         """Return what tells whether `slot` may send a delivery: `may_go`, and nothing of its key goes before it.
@@ -291,7 +291,7 @@ class ActiveLine:
 
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         resting = self.holds.resting(now)
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
@@ -324,7 +324,7 @@ class ActiveLine:
         buffer.refill_level = self.claim.refill_level
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        self.next_key, self.read_at = buffer.next_key, time.monotonic()
+        self.next_key, self.read_at = buffer.next_key, boot_clock.since_boot()
         for delivery_id in buffer.gone:
             self.holds.end(delivery_id)
 
@@ -337,7 +337,7 @@ class ActiveLine:
             return self.rest
         longest = RETRY_LINE_REST_SECONDS if self.is_retry_line else UNORDERED_REST_SECONDS
         if self.left_out:
-            wait = min(self.left_out.values()) - time.monotonic()
+            wait = min(self.left_out.values()) - boot_clock.since_boot()
             return min(wait, longest) if wait > LONG_WAIT_SECONDS else None
         if self.is_retry_line and self.shortest_pause < math.inf:
             return min(self.shortest_pause * RETRY_LINE_REST_SHARE, longest)

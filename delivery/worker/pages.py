@@ -3,7 +3,6 @@
 Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with all that its request needs.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -12,6 +11,7 @@ from typing import Any, Final, LiteralString, NamedTuple, Self
 import structlog
 from django.db import Error
 
+from broker_project.core import boot_clock
 from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows, with_blocks
 from delivery.callbacks.address import CallbackTerms
 from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES
@@ -254,12 +254,12 @@ class DatabaseBackoff:
     @property
     def is_over(self) -> bool:
         """Whether the database may be asked."""
-        return time.monotonic() >= self.until
+        return boot_clock.since_boot() >= self.until
 
     def begin(self, failure: Exception) -> None:
         """Note that the database has failed; the next statement gets a new connection."""
         log.warning("event_loop.database_failed", reason=failure)
-        self.until = time.monotonic() + DATABASE_RETRY_SECONDS
+        self.until = boot_clock.since_boot() + DATABASE_RETRY_SECONDS
         self.is_in_doubt |= isinstance(failure, NotAnswered)
         forget_connection()
 

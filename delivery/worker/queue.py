@@ -1,6 +1,5 @@
 """QUEUE: the protocol of a sender, which offers each message to one endpoint of its group (contract 6.3 to 6.6)."""
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Final, LiteralString, NamedTuple
 
+from broker_project.core import boot_clock
 from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
@@ -180,11 +180,11 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
         if line.stopping:
             return
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
-        subscription_id, since = left[0].subscription_id, time.monotonic()
+        subscription_id, since = left[0].subscription_id, boot_clock.since_boot()
         slot_shares.join(subscription_id, since)
         sent = yield Send(delivery)
         answered = isinstance(sent, RequestSent) and not sent.answer.failure
-        slot_shares.leave(subscription_id, since, time.monotonic(), answered=answered)
+        slot_shares.leave(subscription_id, since, boot_clock.since_boot(), answered=answered)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:
                 line.cut_short.append(group.id)

@@ -6,7 +6,6 @@ line that somebody has locked, or a delivery of it, are settled again in a momen
 docs/architecture.md has a table of what can go wrong.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
@@ -17,6 +16,7 @@ import orjson
 import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
+from broker_project.core import boot_clock
 from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each, with_blocks
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
@@ -279,7 +279,7 @@ class RoundTrip:
                     yield line  # its lease runs out, then it is recovered
                     continue
                 if to_send and (wait := kind.waits.get(to_send.destination.subscription_id)) is not None:
-                    line.rate_limiter.learn(to_send.destination, wait, time.monotonic())
+                    line.rate_limiter.learn(to_send.destination, wait, boot_clock.since_boot())
                 yield slot
 
     def _marked_with_pages(self) -> Iterator[Slot]:

@@ -1,7 +1,6 @@
 """A worker's rounds: claim lines, settle what ended, mark and send what is next, read pages, release lines."""
 
 import math
-import time
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import Final
 import structlog
 from django.db import Error
 
+from broker_project.core import boot_clock
 from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import claim
@@ -130,7 +130,7 @@ class Rounds:
 
     def claim(self) -> None:
         """Claim what is wanted and free, as far as there are places; let others hear of the rest."""
-        before = time.monotonic()
+        before = boot_clock.since_boot()
         places, extra_slots = self.free_places()
         wanted = dict(islice(self._wanted.items(), LINES_PER_TASK))
         try:
@@ -184,7 +184,7 @@ class Rounds:
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
             else:
-                slot.resumes_at = time.monotonic() + GATHER_SECONDS
+                slot.resumes_at = boot_clock.since_boot() + GATHER_SECONDS
                 self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
@@ -202,7 +202,7 @@ class Rounds:
 
     def go(self) -> None:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         self._resume(now)
         self._renew()
         if self._wanted and self._backoff.is_over:
@@ -219,7 +219,7 @@ class Rounds:
 
     def patience(self) -> float:
         """Return the seconds after which there is something to do even if no answer comes."""
-        now = time.monotonic()
+        now = boot_clock.since_boot()
         trip = 0.0 if self._wanted else self._seconds_to_round_trip()
         waits = [REST_SECONDS, max(trip, self._backoff.until - now)]
         if self.scripts and (scripts := self.scripts.patience()) is not None:
@@ -246,7 +246,7 @@ class Rounds:
         gathers = self._client.gather_seconds
         if is_reading or not all(slot.may_settle_later for slot in settling):
             return gathers
-        return max(gathers, settling[0].resumes_at - time.monotonic())
+        return max(gathers, settling[0].resumes_at - boot_clock.since_boot())
 
     def _renew(self) -> None:
         """Renew leases if it is time to, and lose the lines whose leases have ended.
@@ -312,17 +312,17 @@ class Rounds:
                 self.scripts.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
             case Wait(seconds=seconds):
                 self._slots.move(slot, SlotState.PACING)
-                slot.resumes_at = time.monotonic() + seconds
+                slot.resumes_at = boot_clock.since_boot() + seconds
             case Read() if slot.line.reads(slot.step):
                 self._slots.move(slot, SlotState.READING)
             case Read():
                 self._slots.move(slot, SlotState.IDLE)
-                slot.resumes_at = time.monotonic() + IDLE_SECONDS
+                slot.resumes_at = boot_clock.since_boot() + IDLE_SECONDS
             case Rest():
                 self._slots.move(slot, SlotState.PARKED)
 
     def _release(self, line: ActiveLine) -> Released:
-        held = [hold.delivery_id for hold in line.holds.resting(time.monotonic())]
+        held = [hold.delivery_id for hold in line.holds.resting(boot_clock.since_boot())]
         is_held = len(held) >= line.claim.concurrency
         if is_held:
             log.info("line.held", line_id=line.id, delivery_ids=held)
@@ -339,7 +339,7 @@ class Rounds:
         self._slots.drop(line)
 
     def _start(self, slot: Slot, delivery: Outgoing) -> None:
-        line, sequence, now = slot.line, slot.sequence, time.monotonic()
+        line, sequence, now = slot.line, slot.sequence, boot_clock.since_boot()
         if sequence is None:
             line.return_buffer(self.budget)
             line.has_read, line.misread = False, True
@@ -384,7 +384,7 @@ class Rounds:
                 self._slots.move(slot, SlotState.READING)
         if looks and self._slots.any_in(SlotState.READING):
             self._make_round_trip()
-            self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.monotonic() - now) / LOOK_SHARE)
+            self._look_at = boot_clock.since_boot() + max(LOOK_SECONDS, (boot_clock.since_boot() - now) / LOOK_SHARE)
 
     def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is no longer ours, and end its requests: another worker may send them again."""

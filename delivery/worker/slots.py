@@ -5,13 +5,13 @@ the values that pass between a line, the event loop and the database. Those of e
 make them eight times as slow to create.
 """
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Never
 
+from broker_project.core import boot_clock
 from delivery.http.transfer import Answer, EncodedRequest
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
@@ -314,7 +314,7 @@ class Slot:
 
     def prepare(self, delivery: Outgoing) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""
-        self.in_flight, self.waiting_since = delivery, time.monotonic()
+        self.in_flight, self.waiting_since = delivery, boot_clock.since_boot()
 
     def with_room(self, budget: BodyBudget, result: Result) -> Result:
         """Return its script's result, `NotRun` if the process holds too many bodies for what it made."""
@@ -337,7 +337,7 @@ class Slot:
         line.sent += 1
         line.numbers.sent(delivery, sequence)
         self.in_flight = delivery
-        self.started_at, self.waiting_since = at, time.monotonic()
+        self.started_at, self.waiting_since = at, boot_clock.since_boot()
 
     def settled(self, budget: BodyBudget) -> None:
         """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""

@@ -1,12 +1,12 @@
 """TOPIC: the protocol of a subscriber's line, from the next delivery to the settlement of its answer (contract 4)."""
 
 import math
-import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from broker_project.core import boot_clock
 from delivery.callbacks.address import without_token
 from delivery.http.transfer import retry_after_seconds
 from delivery.limits import (
@@ -93,7 +93,7 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
     line = slot.line
     linger = linger or line.is_read_out
     if line.has_room(slot) and (line.buffer.is_low or line.lacks_heads()):
-        will_send = line.sent / (time.monotonic() - line.taken_at) * PAGE_SECONDS
+        will_send = line.sent / (boot_clock.since_boot() - line.taken_at) * PAGE_SECONDS
         line.page_size = min(max(MIN_PAGE, 2 * len(line.slots), int(will_send)), line.claim.capacity)
         yield Read()
     while not line.must_stop() and line.has_room(slot):
@@ -131,7 +131,7 @@ def _take(slot: Slot) -> Outgoing | None:
 
     Returns None also if the line has to be released first.
     """
-    line, now = slot.line, time.monotonic()
+    line, now = slot.line, boot_clock.since_boot()
     taken: Outgoing | None = None
     if not line.is_ordered:
         may_go = line.chooser(slot, lambda one: line.may_try(one) and not line.rate_limiter.wait(one.destination, now))
@@ -159,7 +159,7 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
     In such a line one slot waits for a subscription, not all: what they left behind would wait for them.
     """
     line, destination = slot.line, delivery.destination
-    while seconds := line.rate_limiter.wait(destination, now := time.monotonic()):
+    while seconds := line.rate_limiter.wait(destination, now := boot_clock.since_boot()):
         has_time = seconds <= LONG_WAIT_SECONDS and (len(line.slots) == 1 or not line.is_over)
         if line.is_ordered or line.is_keyed or delivery.id in line.holds:  # nothing of its key overtakes it (4.7)
             if not has_time:
@@ -177,7 +177,7 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
         slot.paced_for = None
         if line.stopping:
             return None
-    line.rate_limiter.ask(destination, time.monotonic())
+    line.rate_limiter.ask(destination, boot_clock.since_boot())
     return delivery
 
 

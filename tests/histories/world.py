@@ -13,7 +13,7 @@ import psycopg
 from django.db import connection, connections
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
-from broker_project.core import db
+from broker_project.core import boot_clock, db
 from broker_project.core.db import Rows
 from broker_project.postgresql.base import DatabaseWrapper
 from delivery import retry
@@ -215,7 +215,8 @@ def prepared_world() -> Iterator[World]:
     with ExitStack() as patches:
         for module, name in REAL_TIMES:
             patches.enter_context(patch.object(module, name, LONG_SECONDS))
-        patches.enter_context(patch.object(time, "monotonic", lambda: world.monotonic()))  # noqa: PLW0108 - it changes
+        for module, name in ((time, "monotonic"), (boot_clock, "since_boot")):
+            patches.enter_context(patch.object(module, name, lambda: world.monotonic()))  # noqa: PLW0108 - it changes
         patches.enter_context(patch.object(notify, "breaker", breaker))
         try:
             yield world

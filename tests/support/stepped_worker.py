@@ -1,6 +1,5 @@
 """Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,6 +7,7 @@ from typing import Any, Protocol
 import pytest
 from django.db import OperationalError
 
+from broker_project.core import boot_clock
 from delivery.callbacks.address import callback_terms
 from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.webhook.destination import Destination
@@ -72,7 +72,7 @@ class FakeNetwork:
     def start(self, slot: Slot, request: EncodedRequest, *, until: float, lease: Lease) -> None:
         assert slot.in_flight
         assert lease is slot.line
-        assert time.monotonic() < min(until, lease.lease_ends_at)
+        assert boot_clock.since_boot() < min(until, lease.lease_ends_at)
         headers, delivery = request.headers, slot.in_flight
         sequence, attempt = int(headers.get("Webhook-Sequence", "0")), int(headers["Webhook-Attempt"])
         is_flagged = "Webhook-Possible-Duplicate" in headers
@@ -82,7 +82,7 @@ class FakeNetwork:
 
     def late(self) -> list[Answer]:
         """Abandon what is in flight under a lease that has ended; return what its slots hear."""
-        late = [request for request in self.in_flight if time.monotonic() >= request.line.lease_ends_at]
+        late = [request for request in self.in_flight if boot_clock.since_boot() >= request.line.lease_ends_at]
         self.abandon({request.slot for request in late})
         failure = RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
         return [Answer(request.slot, 0, b"", b"", 1, failure) for request in late]

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from django.core.management import call_command
 
+from broker_project.core import boot_clock
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
@@ -146,18 +147,18 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_worker_frozen_before_its_request_sends_nothing(
+def test_a_worker_on_a_machine_suspended_before_its_request_sends_nothing(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, clock, frozen = Slot.start, time.monotonic, 0.0
+    start, clock, suspended = Slot.start, boot_clock.since_boot, 0.0
 
-    def frozen_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> None:
-        nonlocal frozen
-        frozen = 2 * REQUEST_DEADLINE_SECONDS
+    def suspended_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> None:
+        nonlocal suspended
+        suspended = 2 * REQUEST_DEADLINE_SECONDS
         start(slot, delivery, sequence, at=at)
 
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
-    monkeypatch.setattr(Slot, "start", frozen_before)
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: clock() + suspended)
+    monkeypatch.setattr(Slot, "start", suspended_before)
     broker.publish_numbered(wanted.event_type, 1)
     with broker.running_worker():
         broker.cut_pauses_until_done()

@@ -1,13 +1,13 @@
 """A subscriber's line: in order, a page at a time, and what each answer means (contract 4.3 to 4.8)."""
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from broker_project.core import boot_clock
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
@@ -102,7 +102,7 @@ def test_a_line_holds_as_many_bytes_as_its_subscriber_says(wanted: Subscription)
     Subscriber.objects.update(max_queued_bytes=65_536)
     broker.publish_bodies(wanted.event_type, *[b"x" * 30_000] * 3)
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
-    line = ActiveLine(taken, NO_LINK, time.monotonic())
+    line = ActiveLine(taken, NO_LINK, boot_clock.since_boot())
     line.slots = [Slot(line)]
     assert read_pages([line.page_request()], BodyBudget(MAX_PROCESS_BYTES))[line.id].bytes == 60_000
 

@@ -1,11 +1,11 @@
 """A QUEUE sender's slot as a pure generator, and shares of slots: what no story shows (contract 6.4 to 6.6)."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from broker_project.core import boot_clock
 from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import HANGING_SECONDS
@@ -31,7 +31,7 @@ def group(number: int, *endpoints: int, cycles: int = 0, is_deferred: bool = Fal
 def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
     """Let the slot of a sender read these; return it, and what it wants then."""
     claim = Claim(1, "queue", "queue.0", 1, 0, deferred_next=False, capacity=500)
-    line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(1))
+    line = ActiveLine(claim, NO_LINK, boot_clock.since_boot(), slot_shares=SlotShares(1))
     slot = Slot(line)
     line.slots = [slot]
     slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())

@@ -1,12 +1,12 @@
 """A TOPIC line as a pure generator: what no story over the real database shows (contract 1.4, 4.6 to 4.8, 5.6)."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from broker_project.core import boot_clock
 from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import MAX_PROCESS_BYTES
@@ -30,9 +30,9 @@ def resumed(slot: Slot, reply: Reply) -> Step:
 
 def a_line(slots: int = 1, lane: str = "main", *, held: int | None = None, failures: int = 0) -> ActiveLine:
     """Return a line whose slots have asked for something to read."""
-    holds = [ActiveHold(1, held, "", failures, 0.0, time.monotonic())] if held else []
+    holds = [ActiveHold(1, held, "", failures, 0.0, boot_clock.since_boot())] if held else []
     claim = Claim(1, lane, "topic", 1, 10, deferred_next=False, capacity=500, concurrency=slots, holds=holds)
-    line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(slots))
+    line = ActiveLine(claim, NO_LINK, boot_clock.since_boot(), slot_shares=SlotShares(slots))
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = topic_line(slot, lambda: 0.0)
@@ -111,7 +111,7 @@ def test_a_trial_is_one_request_and_the_others_go_on_beside_it(slots: int, wants
 @pytest.mark.behaviour("1.4", "4.13", "5.6")
 def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
     line, half_open = a_line(2), to(1, spacing=1000.0, concurrency=2, half_open=True)
-    line.rate_limiter.learn(half_open.destination, 900.0, time.monotonic())
+    line.rate_limiter.learn(half_open.destination, 900.0, boot_clock.since_boot())
     receive(line, half_open)
     assert ([*line.left_out], line.may_try(half_open)) == ([1], True)
 
@@ -120,7 +120,7 @@ def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
 @pytest.mark.parametrize(("lane", "held", "left_out"), [("main", 1, []), ("main", None, [1]), ("retry", None, [1])])
 def test_a_hold_lasts_while_its_head_waits_for_its_rate(lane: str, held: int | None, left_out: list[int]) -> None:
     line, limited = a_line(2, lane, held=held, failures=3), to(1, spacing=1000.0, concurrency=2)
-    line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
+    line.rate_limiter.learn(limited.destination, 900.0, boot_clock.since_boot())
     line.receive(Buffer(heads=[limited]))
     assert (resumed(line.slots[0], None), [*line.left_out]) == (Rest() if held else Read(), left_out)
     holds = [(one.delivery_id, one.failures, round(one.pause or 0)) for one in line.holds.changed.values()]
