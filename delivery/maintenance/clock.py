@@ -22,7 +22,7 @@ IN: Final = "(SELECT clock_timestamp() + make_interval(secs => {}))"
 RETRIES: Final = f"""
 WITH RECURSIVE {LINES_APART},
 far AS MATERIALIZED (
-  SELECT d.id, latest.at
+  SELECT d.id
     FROM apart a
     JOIN subscriptions_subscription s ON s.id = a.subscription_id
     LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
@@ -32,14 +32,14 @@ far AS MATERIALIZED (
       WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id AND d.due_at > latest.at
       ORDER BY d.due_at, d.id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED) d
    LIMIT {SWEEP_SLICE})
-UPDATE delivery_open d SET due_at = (SELECT at FROM far WHERE far.id = d.id)
+UPDATE delivery_open d SET due_at = clock_timestamp()
  WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM far))
 RETURNING d.id
 """
-"""Deferred deliveries wait for the longest pause of their policy."""
+"""Deferred deliveries that wait for longer than the longest pause of their policy are due at once."""
 
 GROUPS: Final = f"""
-UPDATE delivery_queuegroup SET due_at = {IN.format(MAX_GROUP_PAUSE_SECONDS)}
+UPDATE delivery_queuegroup SET due_at = clock_timestamp()
  WHERE id = ANY (ARRAY(
    SELECT g.id FROM (
      SELECT id FROM delivery_queuegroup WHERE waits_for = 'RETRY' ORDER BY due_at DESC LIMIT {FAR_GROUPS}) l
@@ -79,12 +79,12 @@ RETURNING d.id
 
 PROBES: Final = f"""
 WITH far AS MATERIALIZED (
-  SELECT s.id, latest.at
+  SELECT s.id
     FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
    CROSS JOIN LATERAL {IN.format(f"COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds})")} latest (at)
    WHERE s.probe_due_at > {IN.format(0)} AND s.probe_due_at > latest.at AND s.status <> 'INACTIVE'
    ORDER BY s.probe_due_at LIMIT {SWEEP_SLICE} FOR NO KEY UPDATE OF s SKIP LOCKED)
-UPDATE subscriptions_subscription s SET probe_due_at = far.at FROM far WHERE s.id = far.id
+UPDATE subscriptions_subscription s SET probe_due_at = clock_timestamp() FROM far WHERE s.id = far.id
 RETURNING s.id
 """
 
