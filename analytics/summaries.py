@@ -17,7 +17,7 @@ from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.manifests import FOLDER, day_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 from analytics.windows import Range
-from delivery.maintenance import partitions
+from delivery.believed_clock import BELIEVED_CLOCK
 
 SUMMARIES: Final = {table.name: table for table in GOLD}
 
@@ -103,12 +103,14 @@ def _batches(table: Table, rows: QuerySet[Model]) -> Iterator[list[tuple[Any, ..
 def apply_retention(lake: str, *, keep_days: int) -> None:
     """Delete summaries, run logs and lake files of days that ended `keep_days` or more days ago.
 
-    `lake` is a path or URL; empty without a lake.
+    `lake` is a path or URL; empty without a lake. Deletes nothing while the database's clock is not believed.
 
     Raises:
         OSError: the lake cannot be reached; everything else is deleted.
     """
-    first = partitions.today() - keep_days * DAY
+    if (now := BELIEVED_CLOCK.now()) is None:
+        return
+    first = now.date() - keep_days * DAY
     deleted, _ = HourTotal.objects.filter(hour__lt=midnight(first)).delete()
     for table in GOLD:
         limit = first if table.types[table.time] == "date" else midnight(first)

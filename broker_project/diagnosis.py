@@ -13,6 +13,7 @@ from django.utils import timezone
 from analytics.admin.dashboard import BEAT_SEEN, beat_seen
 from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.database_server import unmet_requirements
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch.notify import listening_workers
 from delivery.status.queue_status import senders
 
@@ -61,7 +62,10 @@ def _database() -> Iterator[Finding]:
 
 
 def _clock() -> Finding:
-    """Say how far this machine's clock is from the database's, by which requests are signed."""
+    """Say whether the database's clock is believed, and how far this machine's is from it."""
+    if not BELIEVED_CLOCK.now():
+        jumped = "the database's has jumped ahead: nothing expires for ten minutes"
+        return Finding("clock", jumped, "Set it right, or run `manage.py believe_clock` if it is.")
     DATABASE_CLOCK.refresh()
     ahead = DATABASE_CLOCK.own_clock_ahead
     problem = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else ""

@@ -7,6 +7,7 @@ from typing import Final
 from django.conf import settings
 
 from broker_project.core.db import rows
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch import notify
 from delivery.filing import subscriptions_with
 from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted
@@ -36,7 +37,7 @@ PURGE_SECONDS: Final = 5.0
 
 MAILBOXES: Final = """
 boxes AS MATERIALIZED (
-  SELECT s.id, n.days, clock_timestamp() - make_interval(days => n.days) AS cutoff
+  SELECT s.id, n.days, %(now)s::timestamptz - make_interval(days => n.days) AS cutoff
     FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    CROSS JOIN LATERAL (SELECT COALESCE(u.mailbox_days, %(days)s::int) AS days) n
    WHERE s.delivery_mode = 'PULL')"""
@@ -94,7 +95,7 @@ The expiry is not stored, so changed days count at once, of the setting and of a
 
 def expire_unread() -> int:
     """End a batch of deliveries that waited in mailboxes too long as EXPIRED, none in flight; return their number."""
-    ((ended,),) = rows(EXPIRE, {"days": settings.MAILBOX_DAYS})
+    ((ended,),) = rows(EXPIRE, {"days": settings.MAILBOX_DAYS, "now": BELIEVED_CLOCK.now()})
     return int(ended)
 
 

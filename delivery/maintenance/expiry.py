@@ -5,6 +5,7 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.filing import FILE_GONE, end_deliveries, gone_columns
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
@@ -16,7 +17,7 @@ SLICE: Final = 1_000
 EXPIRE_OVERDUE: Final = f"""
 WITH overdue AS MATERIALIZED (
   SELECT id, line_id, group_id FROM delivery_open
-   WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT clock_timestamp())
+   WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT %(now)s::timestamptz)
      AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)
    ORDER BY {EXPIRES} LIMIT {SLICE}),
 lines AS MATERIALIZED (
@@ -34,7 +35,7 @@ locked AS MATERIALIZED (
    CROSS JOIN LATERAL (
      SELECT o.id FROM delivery_open o
       WHERE o.id = t.id AND o.closed_on = '9999-12-31' AND o.line_id = t.line_id
-        AND (o.status IN ('PENDING', 'HELD') OR o.fetched_until <= clock_timestamp())
+        AND (o.status IN ('PENDING', 'HELD') OR o.fetched_until <= %(now)s)
       LIMIT 1 FOR UPDATE SKIP LOCKED) d),{
     end_deliveries(
         "SELECT id FROM locked",
@@ -60,7 +61,7 @@ Locked lines and deliveries are left to the next run. Groups without deliveries 
 
 def expire_overdue() -> int:
     """End a slice of expired deliveries that are not in flight as EXPIRED; return their number."""
-    ((expired,),) = rows(EXPIRE_OVERDUE)
+    ((expired,),) = rows(EXPIRE_OVERDUE, {"now": BELIEVED_CLOCK.now()})
     return int(expired)
 
 
@@ -69,7 +70,7 @@ WITH late AS MATERIALIZED (
   SELECT l.id, h.delivery_id
     FROM delivery_hold h JOIN delivery_line l ON l.id = h.line_id JOIN delivery_callback c ON c.id = l.callback_id
     JOIN delivery_open d ON d.id = ANY (ARRAY[h.delivery_id])
-   WHERE c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
+   WHERE c.expires_at <= %s AND d.status = 'PENDING'
    ORDER BY h.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 gone AS (
   DELETE FROM delivery_open d USING late
@@ -99,7 +100,7 @@ DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id
 FORGET: Final = f"""
 DELETE FROM delivery_callback WHERE id IN (
   SELECT c.id FROM delivery_callback c
-   WHERE c.expires_at <= clock_timestamp() - make_interval(days => %s::int)
+   WHERE c.expires_at <= %s::timestamptz - make_interval(days => %s::int)
      AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.callback_id = c.id)
    ORDER BY c.expires_at, c.depth DESC LIMIT {SLICE})
 RETURNING id
@@ -109,7 +110,7 @@ RETURNING id
 
 def expire_replies() -> int:
     """End replies that were not taken in time as EXPIRED; return their number."""
-    return sum(iter(lambda: len(rows(EXPIRE)), 0))
+    return sum(iter(lambda: len(rows(EXPIRE, [BELIEVED_CLOCK.now()])), 0))
 
 
 def remove_ended_lines() -> int:
@@ -125,4 +126,4 @@ def remove_ended_lines() -> int:
 
 def forget_callbacks(*, keep_days: int) -> int:
     """Delete callbacks that ended `keep_days` ago; return their number."""
-    return sum(iter(lambda: len(rows(FORGET, [keep_days])), 0))
+    return sum(iter(lambda: len(rows(FORGET, [BELIEVED_CLOCK.now(), keep_days])), 0))

@@ -17,6 +17,7 @@ from django.db import Error
 from broker_project.core.db import forget_connection
 from broker_project.core.egress import EgressPolicy
 from delivery import announcements, endpoint_probe
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch import sweep, turn_floors
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
@@ -138,18 +139,21 @@ def maintain(
 ) -> None:
     """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
 
-    Finished days are kept for `keep_days`, and `until_summarized` if that is set.
+    Finished days are kept for `keep_days`, and `until_summarized` if that is set. Does nothing while the clock is not
+    believed: its day may be wrong.
 
     Raises `RetentionDiffers`: another worker keeps them for another time. Nothing is dropped then.
     """
     check_keep_days(keep_days)
-    today = partitions.today()
+    if (now := BELIEVED_CLOCK.now()) is None:
+        return
+    today = now.date()
     partitions.open_days(today)
     expiry.expire_replies()
     expiry.remove_ended_lines()
     expiry.forget_callbacks(keep_days=keep_days)
     delete_old_records(keep_days=keep_days)
-    forget_former_secrets()
+    forget_former_secrets(now)
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 

@@ -4,6 +4,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -12,17 +13,18 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import Q
 
 from broker_project.core.db import answered_within, rows
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.maintenance import partitions
 from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, exists, ids_of, leaf_of
 from delivery.models import StorageDay
 
-REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < clock_timestamp() - make_interval(days => %s::int)"
-COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < clock_timestamp() - make_interval(days => %s::int)"
+REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < %s::timestamptz - make_interval(days => %s::int)"
+COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < %s::timestamptz - make_interval(days => %s::int)"
 SLICE: Final = 5_000
 HISTORIES: Final = ("delivery_lineevent", "subscriptions_statuschange")
 OLD_HISTORY: Final = """
 DELETE FROM {table}
- WHERE at < clock_timestamp() - make_interval(days => %s::int)
+ WHERE at < %s::timestamptz - make_interval(days => %s::int)
    AND id = ANY (ARRAY(SELECT id FROM {table} ORDER BY id LIMIT {slice}))
 RETURNING id
 """
@@ -61,6 +63,8 @@ COPY_SECONDS: Final = 600
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
 GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
+MAX_DAYS: Final = 2
+"""Dropped in one run: a clock that is far ahead deletes little before somebody notices."""
 TABLES: Final = (MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS)
 
 
@@ -89,9 +93,9 @@ def check_keep_days(keep_days: int) -> None:
 def delete_old_records(*, keep_days: int) -> None:
     """Delete what ended or happened `keep_days` ago: replays, backfills, counts of volatile messages, and histories."""
     for statement in (REPLAYS, COUNTS):
-        rows(statement, [keep_days])
+        rows(statement, [BELIEVED_CLOCK.now(), keep_days])
     for table in HISTORIES:
-        while len(rows(OLD_HISTORY.format(table=table, slice=SLICE), [keep_days])) == SLICE:
+        while len(rows(OLD_HISTORY.format(table=table, slice=SLICE), [BELIEVED_CLOCK.now(), keep_days])) == SLICE:
             pass
 
 
@@ -196,8 +200,8 @@ def drop_past_days(
 
     Messages of unfinished deliveries are kept, and dropped later. With `until_summarized`, a day stays until it and its
     neighbours are summarized, which is logged once a day. Gaps of more than a week without a broker do not count.
-    Blocks no transaction: a day whose locks are not free is left whole for the next run. Starts no further day once
-    `is_stopping`.
+    Drops at most `MAX_DAYS`. Blocks no transaction: a day whose locks are not free is left whole for the next run.
+    Starts no further day once `is_stopping`.
 
     Returns the days that are gone or smaller now.
     """
@@ -209,7 +213,8 @@ def drop_past_days(
     days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
     if days:  # however many processes look, one of them logs a day
         log.warning("storage_day.waits_for_summary", days=[str(day) for day in days], hint=HINT)
-    return [day for day, waits in past if not waits and not is_stopping() and _drop(day)]
+    droppable = islice((day for day, waits in past if not waits and not is_stopping() and _drop(day)), MAX_DAYS)
+    return [*droppable]
 
 
 def _drop(day: dt.date) -> bool:

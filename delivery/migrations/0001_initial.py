@@ -45,6 +45,14 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="ClockJump",
+            fields=[
+                ("id", models.SmallIntegerField(primary_key=True, serialize=False)),
+                ("seconds", models.FloatField()),
+                ("believed_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
             name="Callback",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

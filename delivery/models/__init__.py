@@ -3,6 +3,7 @@
 from delivery.models.deliveries import (
     OPEN_SHELF,
     Attempt,
+    ClockJump,
     DeadLetter,
     Delivery,
     Mailbox,
@@ -32,6 +33,7 @@ __all__ = [
     "Announcement",
     "Attempt",
     "Callback",
+    "ClockJump",
     "DeadLetter",
     "Delivery",
     "Hold",

@@ -203,6 +203,18 @@ class StorageDay(models.Model):
         return self.day.isoformat()
 
 
+class ClockJump(models.Model):
+    """The last jump ahead of the database's clock that a process saw; at most one row (contract 11.7)."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    seconds = models.FloatField()
+    believed_at = models.DateTimeField()
+    """From when on it is believed, by the clock after the jump."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.0f} s ahead"
+
+
 class EndedInMinute(models.Model):
     """How many deliveries ended in one minute, and how long they took; the columns of both kinds of row.
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from broker_project.core.db import rows
+from delivery.believed_clock import BELIEVED_CLOCK
 
 
 class Key(NamedTuple):
@@ -26,7 +27,7 @@ SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
   FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_idempotencykey i
-    WHERE i.key = k.key AND i.publisher_id IS NOT DISTINCT FROM k.publisher_id AND i.expires_at > clock_timestamp()
+    WHERE i.key = k.key AND i.publisher_id IS NOT DISTINCT FROM k.publisher_id
     LIMIT 1) i
 """
 REMEMBER: Final = """
@@ -35,13 +36,10 @@ SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliv
        clock_timestamp() + make_interval(hours => %(hours)s::int)
   FROM json_to_recordset(%(uses)s::json)
     AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries int)
-ON CONFLICT (key, publisher_id) DO UPDATE
-   SET fingerprint = excluded.fingerprint, message_id = excluded.message_id, outcome = excluded.outcome,
-       deliveries_count = excluded.deliveries_count, expires_at = excluded.expires_at
 """
 FORGET: Final = """
 DELETE FROM delivery_idempotencykey WHERE id = ANY (ARRAY(
-  SELECT id FROM delivery_idempotencykey WHERE expires_at <= clock_timestamp()
+  SELECT id FROM delivery_idempotencykey WHERE expires_at <= %s
    ORDER BY expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED))
 RETURNING id
 """
@@ -85,7 +83,7 @@ def claim_keys(keys: Collection[Key]) -> tuple[dict[Key, KeyUse], set[Key]]:
 
 
 def earlier_uses(keys: Sequence[Key]) -> dict[Key, KeyUse]:
-    """Return the earlier uses of these keys that have not expired."""
+    """Return the earlier uses of these keys; expired ones count until they are deleted."""
     found = rows(EARLIER, _columns(keys)) if keys else []
     return {keys[number - 1]: KeyUse(bytes(fingerprint), *answer) for number, fingerprint, *answer in found}
 
@@ -106,4 +104,4 @@ def remember(uses: Mapping[Key, KeyUse], *, hours: int) -> None:
 
 def forget_expired_keys() -> int:
     """Delete a slice of the keys that have expired; return its size."""
-    return len(rows(FORGET))
+    return len(rows(FORGET, [BELIEVED_CLOCK.now()]))

@@ -23,7 +23,7 @@ SELECT date_trunc('second', clock_timestamp() + %s::interval + interval '1 secon
   FROM subscriptions_formersecret WHERE subscription_id = %s AND signs_until > clock_timestamp()
 """
 """A whole second, like the time in each request that its signatures are of; and how many former secrets sign now."""
-FORGET: Final = "DELETE FROM subscriptions_formersecret WHERE signs_until <= clock_timestamp()"
+FORGET: Final = "DELETE FROM subscriptions_formersecret WHERE signs_until <= %s"
 
 
 class TooManySecrets(Exception):
@@ -54,9 +54,9 @@ def end_overlap(queryset: QuerySet[Subscription], *, expected: Versions | None =
         return change(queryset, changes={"overlap_ends_at": None})
 
 
-def forget_former_secrets() -> None:
+def forget_former_secrets(now: datetime) -> None:
     """Delete the former secrets that no longer sign."""
-    rows(FORGET)
+    rows(FORGET, [now])
 
 
 def _retire(record: Subscription, overlap: timedelta) -> datetime | None:

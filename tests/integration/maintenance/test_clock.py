@@ -1,28 +1,35 @@
-"""What was written while the database's clock was hours or weeks ahead holds no work until then (contract 5.9)."""
+"""A database clock that is hours or weeks ahead for a moment holds no work until then (5.9) and ends nothing (11.7)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db.models.functions import Now
+from django.test import Client
+from structlog.testing import capture_logs
 
+from broker_project.core import boot_clock
+from delivery.believed_clock import BELIEVED_CLOCK, BelievedClock
 from delivery.dispatch.claim import claim
 from delivery.limits import LEASE_SECONDS
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.maintenance.clock import set_back_times
-from delivery.models import Delivery, Line, Replay
+from delivery.maintenance.periodic import maintain, run_periodic_jobs
+from delivery.models import Delivery, IdempotencyKey, Line, LineEvent, Replay
 from delivery.replay import replay_job
 from delivery.worker.queue_settle import put_back
-from subscriptions.models import EventKind, PausedBy, Subscription
+from subscriptions.models import EventKind, FormerSecret, PausedBy, Subscription
 from tests.support import broker, factories, replays
 from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
 from tests.support.mailboxes import fetch_all, mailbox_of, pulled_subscription
 
-pytestmark = [pytest.mark.behaviour("5.9"), pytest.mark.usefixtures("storage")]
+pytestmark = pytest.mark.usefixtures("storage")
 
 HOURS = timedelta(hours=2)
+WEEKS = timedelta(weeks=3)
 DELAY = 24 * 3600.0
 """Given by a publisher: it stays."""
 
@@ -71,34 +78,36 @@ def suspended() -> None:
     Subscription.objects.update(paused_since=Now(), paused_by=PausedBy.POLICY, paused_reason="503", probe_due_at=at)
 
 
+@pytest.mark.behaviour("5.9")
 @pytest.mark.parametrize("ahead", [HOURS, timedelta(days=20)])
 @pytest.mark.parametrize(
-    ("wait", "table", "column", "allowed"),
+    ("wait", "table", "column", "left"),
     [
-        (deferred, "delivery_open", "due_at", [300, 600]),
-        (grouped, "delivery_queuegroup", "due_at", [60, DELAY]),
+        (deferred, "delivery_open", "due_at", [0, 0]),
+        (grouped, "delivery_queuegroup", "due_at", [0, DELAY]),
         (publish_and_claim, "delivery_line", "lease_until", [LEASE_SECONDS]),
         (fetched, "delivery_open", "fetched_until", [30, 3 * 3600]),
-        (suspended, "subscriptions_subscription", "probe_due_at", [3600]),
+        (suspended, "subscriptions_subscription", "probe_due_at", [0]),
     ],
 )
 def test_nothing_waits_for_too_long(
-    wait: Callable[[], object], table: str, column: str, allowed: list[float], ahead: timedelta
+    wait: Callable[[], object], table: str, column: str, left: list[float], ahead: timedelta
 ) -> None:
     wait()
     times = f"SELECT array_agg({column} ORDER BY {column}) FROM {table} WHERE {column} IS NOT NULL"
     ((before,),) = execute(times)
-    assert (len(before), set_back_times(), execute(times)) == (len(allowed), 0, [(before,)])
+    assert (len(before), set_back_times(), execute(times)) == (len(left), 0, [(before,)])
 
     execute(f"UPDATE {table} SET {column} = {column} + %s", [ahead])
-    given = [one for one in allowed if one == DELAY]
-    assert (set_back_times(), set_back_times()) == (len(allowed) - len(given), 0)
-    allowed = [one + ahead.total_seconds() if one in given else one for one in allowed]
+    given = [one for one in left if one == DELAY]
+    assert (set_back_times(), set_back_times()) == (len(left) - len(given), 0)
+    expected = [one + ahead.total_seconds() if one in given else one for one in left]
     ((now, after),) = execute(f"SELECT clock_timestamp(), ({times})")
-    left = [(one - now).total_seconds() for one in after]
-    assert [most - 10 < seconds <= most for seconds, most in zip(left, allowed, strict=True)] == [True] * len(allowed)
+    seconds = [(one - now).total_seconds() for one in after]
+    assert [most - 10 < one <= most for one, most in zip(seconds, expected, strict=True)] == [True] * len(left)
 
 
+@pytest.mark.behaviour("5.9")
 def test_what_was_set_back_is_still_its_clients() -> None:
     mailbox = pulled_subscription()
     broker.publish_numbered(mailbox.event_type, 1)
@@ -110,6 +119,7 @@ def test_what_was_set_back_is_still_its_clients() -> None:
     assert result.status == 200
 
 
+@pytest.mark.behaviour("5.9")
 def test_a_replay_goes_on() -> None:
     made = factories.subscription()
     replays.ended(made, 5)
@@ -119,3 +129,66 @@ def test_a_replay_goes_on() -> None:
     Replay.objects.update(failures=0, sliced_at=Now() - timedelta(seconds=1))
     replays.run_replays()
     assert len(replays.repeated()) == 5
+
+
+def all_that_ends() -> None:
+    """Leave one of each kind whose time is over."""
+    kept, mailbox = factories.subscription(), pulled_subscription()
+    for one in (kept, mailbox):
+        broker.publish_numbered(one.event_type, 1)
+    Delivery.objects.filter(subscription=kept).update(expires_at=Now() - HOURS)
+    Delivery.objects.filter(subscription=mailbox).update(created_at=Now() - WEEKS)
+    IdempotencyKey.objects.create(key="k", fingerprint=b"", message_id=1, deliveries_count=1, expires_at=Now() - HOURS)
+    FormerSecret.objects.create(subscription=kept, secret="s", signs_until=Now() - HOURS)
+    LineEvent.objects.create(line=Line.objects.earliest("id"), kind="RESUMED", at=Now() - WEEKS)
+
+
+def end_what_is_over() -> list[int]:
+    """Do what goes by time alone; return how many of each kind are left."""
+    run_periodic_jobs()
+    maintain(keep_days=14)
+    others = (IdempotencyKey, FormerSecret, LineEvent)
+    return [Delivery.objects.open().count(), *(one.objects.count() for one in others)]
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
+    """Let it seem to this process as if the database's clock jumped."""
+    monkeypatch.setattr(BELIEVED_CLOCK, "_offset", None)
+    BELIEVED_CLOCK.now()
+    right = boot_clock.since_boot
+    return lambda by: monkeypatch.setattr(boot_clock, "since_boot", lambda: right() - by.total_seconds())
+
+
+@pytest.mark.behaviour("11.7")
+@pytest.mark.parametrize(
+    "go_on",
+    [
+        pytest.param(lambda: execute("UPDATE delivery_clockjump SET believed_at = now()"), id="ten minutes"),
+        pytest.param(
+            lambda: execute("UPDATE delivery_clockjump SET believed_at = believed_at + interval '1 min'"), id="set back"
+        ),
+        pytest.param(lambda: call_command("believe_clock"), id="confirmed"),
+    ],
+)
+def test_nothing_ends_after_a_jump_before_it_is_believed(
+    jump: Callable[[timedelta], None], go_on: Callable[[], object]
+) -> None:
+    all_that_ends()
+    jump(timedelta(minutes=61))
+    with capture_logs() as logged:
+        assert end_what_is_over() == [2, 1, 1, 1]
+    assert [one["seconds"] // 60 for one in logged if one["event"] == "clock.jumped"] == [61]
+    assert BelievedClock().now() is None, "in a process that has started since"
+    assert Client().get("/readyz").json()["clock"] == "the database's has jumped ahead: nothing expires for ten minutes"
+
+    go_on()
+    assert end_what_is_over() == [0, 0, 0, 0]
+
+
+@pytest.mark.behaviour("11.7")
+@pytest.mark.parametrize("moved", [timedelta(minutes=59), -HOURS, timedelta()])
+def test_what_is_no_jump_ahead_ends_as_ever(jump: Callable[[timedelta], None], moved: timedelta) -> None:
+    all_that_ends()
+    jump(moved)
+    assert end_what_is_over() == [0, 0, 0, 0]

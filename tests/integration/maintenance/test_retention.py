@@ -181,7 +181,7 @@ def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(liv
     assert drop_past_days(later, keep_days=KEEP_DAYS) == [oldest]
     after = later + dt.timedelta(days=KEEP_DAYS)
     live_through(later, after)
-    assert drop_past_days(after, keep_days=KEEP_DAYS) == others
+    assert drop_past_days(after, keep_days=KEEP_DAYS) == others[:2], "two days a run"
 
 
 def test_messages_needed_still_are_delivered(past: dt.date, wanted: Subscription, receiver: Receiver) -> None:
@@ -371,7 +371,8 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
         publisher.start()
         wait_until(lambda: len(receiver.log) > 10)
         broker.inactivate(wanted)
-        maintain(keep_days=KEEP_DAYS)
+        for _ in range(3):  # two days each
+            maintain(keep_days=KEEP_DAYS)
         type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
         done.set()
         publisher.join(PATIENCE_SECONDS)
