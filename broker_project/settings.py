@@ -108,8 +108,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
+                *(f"django.contrib.{one}.context_processors.{one}" for one in ("auth", "messages")),
             ]
         },
     }
@@ -119,11 +118,7 @@ STATEMENT_TIMEOUT_MS = 30_000
 """Longer than every statement of the broker. It keeps a hung publisher from holding up lines."""
 
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": {
-        **database("DATABASE_URL"),
-        "ENGINE": "broker_project.postgresql",
-        "CONN_HEALTH_CHECKS": True,
-    }
+    "default": {**database("DATABASE_URL"), "ENGINE": "broker_project.postgresql", "CONN_HEALTH_CHECKS": True}
 }
 _own_options: dict[str, Any] = DATABASES["default"].get("OPTIONS", {})  # libpq's, from the address
 DATABASES["default"]["OPTIONS"] = (
