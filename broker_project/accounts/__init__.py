@@ -1,5 +1,5 @@
 """Logins of the admin site; the user model is Django's.
 
 Read `models` (second factors, failed logins), `login_throttle`, `mfa` (the second factor), `sessions`, then `views`,
-`admin` and `tasks` (what expires).
+`admin`, `roles` and `tasks` (what expires).
 """

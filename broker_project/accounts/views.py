@@ -24,6 +24,7 @@ from broker_project.accounts import mfa, sessions
 from broker_project.accounts.login_throttle import tries_of
 from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES
 from broker_project.accounts.models import SecondFactor, second_factor_of
+from broker_project.accounts.roles import roles_with
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 from broker_project.core.api import problems
 
@@ -32,6 +33,8 @@ MAX_PASSWORD_LENGTH: Final = 4096
 """As Django's own forms have it: hashing more would take long."""
 CODE_ATTRIBUTES: Final = {"autocomplete": "one-time-code", "spellcheck": "false"}
 WRONG_CODE: Final = "This code is wrong, or was used before."
+PAGES: Final = {"changelist": "view", "change": "view", "history": "view", "add": "add", "delete": "delete"}
+"""What the pages of a model that Django makes take, by the end of their address's name."""
 
 
 class CodeForm(forms.Form):
@@ -198,7 +201,20 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     """Answer a refusal; users who have logged in get a page with a way back."""
     if request.path.startswith(problems.API) or not request.user.is_authenticated:
         return problems.permission_denied(request, exception)
-    return account_page(request, "not_permitted.html", "Not permitted", status=HTTPStatus.FORBIDDEN)
+    return account_page(
+        request, "not_permitted.html", "Not permitted", status=HTTPStatus.FORBIDDEN, **_missing_permission(request)
+    )
+
+
+def _missing_permission(request: HttpRequest) -> dict[str, Any]:
+    """Return the permission that a model's page takes, and which roles have it; nothing for other pages."""
+    match = request.resolver_match
+    model_admin = getattr(match.func, "model_admin", None) if match else None
+    action = PAGES.get(str(match.url_name).rpartition("_")[2]) if match else None
+    if model_admin is None or action is None:
+        return {}
+    app, codename = model_admin.opts.app_label, f"{action}_{model_admin.opts.model_name}"
+    return {"permission": f"{app}.{codename}", "roles": roles_with(app, codename)}
 
 
 def _user(request: HttpRequest) -> User:

@@ -3,10 +3,14 @@
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.test import Client
 
 from delivery.models import Delivery, Hold, Message, Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
+from tests.support.admin import admin_user
 from tests.support.chromium import Page
 
 DRAWN_OTHERWISE = """
@@ -112,6 +116,21 @@ def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: P
     assert "Nothing has been published yet" not in page.text()
     page.click("#live a", "shop")
     page.wait_for(f"location.pathname === '/admin/delivery/line/{delivery.line_id}/change/'")
+
+
+def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_server: Any) -> None:
+    viewer, client = admin_user("eve", is_superuser=False), Client()
+    viewer.groups.add(Group.objects.get(name="Viewer"))
+    client.force_login(viewer)
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    page.set_cookie(live_server.url, settings.SESSION_COOKIE_NAME, session)
+    page.open(f"{live_server.url}/admin/")
+    assert "Waiting now: 0" in page.text()
+    page.click("#live a", "Create a subscriber")
+    page.wait_for("document.body?.innerText.includes('You do not have permission to do this')")
+    assert "the permission subscriptions.add_subscriber, which the role Administrator has" in page.text()
+    page.click("a", "To the start page")
+    page.wait_for("location.pathname === '/admin/'")
 
 
 def test_live_numbers_are_sorted_by_a_click_and_refresh_themselves(page: Page, live_server: Any) -> None:

@@ -68,7 +68,7 @@ def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -
     )
     first, _ = waiting(shop, 2, created_at=LONG_AGO)
     held(shop, first)
-    waiting(late, 3, created_at=LONG_AGO, waits_for="RETRY", due_at=NOW + dt.timedelta(hours=1, minutes=1))
+    waiting(late, 3, created_at=LONG_AGO, waits_for="RETRY", due_at=timezone.now() + dt.timedelta(minutes=90))
     Subscription.objects.filter(pk=box.pk).update(delivery_mode=DeliveryMode.PULL, endpoint="")
     waiting(box, 1, created_at=LONG_AGO)
     minute(0, of=bad, took={10: 90}, failed=10)
@@ -133,7 +133,7 @@ def test_before_the_first_message_it_says_what_to_do(admin: Client) -> None:
 
 def test_whoever_may_not_see_it_is_told_what_is_missing() -> None:
     page = browser_with("delivery.view_line").get("/admin/").text
-    assert "the permission analytics.view_run. An administrator can give you it." in page
+    assert "the permission analytics.view_run. The role Viewer has it; superusers assign roles." in page
     assert "Waiting now" not in page
 
 

@@ -23,6 +23,8 @@ from tests.support.admin import (
 
 pytestmark = pytest.mark.django_db
 
+UNKNOWN: Final = 999_999
+"""An id that no row has."""
 OF_SUPERUSERS: Final = {
     "auth_group.delete_selected",
     "auth_user.reset_second_factor",
@@ -134,7 +136,7 @@ def test_every_action_says_which_permission_it_takes() -> None:
 
 @pytest.mark.parametrize("model", admin_models())
 def test_pages_take_the_permission_of_their_model(model: str, rows: dict[str, int]) -> None:
-    by_page = model_pages(model, rows.get(model, 1))
+    by_page = model_pages(model, rows.get(model, UNKNOWN))
     nobody, staff, viewer = Client(), browser_with(), browser_with(*view_permissions())
     assert {page: nobody.get(address).headers.get("Location") for page, address in by_page.items()} == {
         page: f"/admin/login/?next={address}" for page, address in by_page.items()
