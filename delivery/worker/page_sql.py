@@ -137,6 +137,7 @@ started AS (
     FROM first f
    WHERE f.is_plain AND f.size <= %(most)s
      AND d.id = ANY (ARRAY[f.id]) AND d.line_id = f.line_id AND d.status = 'PENDING'
+     AND (SELECT true FROM delivery_message m WHERE m.id = d.message_id LIMIT 1)
   RETURNING d.id, d.sequence, d.message_id),
 -- end
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:

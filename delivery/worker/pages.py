@@ -36,6 +36,19 @@ def pages_statement(blocks: frozenset[str]) -> LiteralString:
     return with_blocks(PAGES, blocks)
 
 
+HOLD_WITHOUT_MESSAGE: Final = """
+UPDATE delivery_open
+   SET status = 'HELD', waits_for = 'RELEASE', due_at = NULL, reason = 'its message is missing in the database'
+ WHERE closed_on = '9999-12-31' AND id = ANY (ARRAY(
+   SELECT d.id FROM unnest(%s::bigint[]) AS i (id)
+    CROSS JOIN LATERAL (
+      SELECT id, message_id FROM delivery_open
+       WHERE id = i.id AND closed_on = '9999-12-31' AND status = 'PENDING' LIMIT 1 FOR UPDATE SKIP LOCKED) d
+    WHERE (SELECT true FROM delivery_message m WHERE m.id = d.message_id LIMIT 1) IS NULL))
+RETURNING id, message_id
+"""
+"""Retention keeps what a delivery needs, so somebody has deleted it: waiting for it would stop the line."""
+
 ROW_WIDTH: Final = len(Row._fields)
 
 
@@ -115,6 +128,7 @@ class PageReading:
         buffers: dict[int, Buffer[Outgoing]] = {}
         with charged(self._budget, pages, buffers) as taken:
             contents = contents_of({row.message_id for row in taken if row.id not in marked})
+            _hold_without_message([row.id for row in taken if row.id not in marked and row.message_id not in contents])
             destinations = destinations_of({row.subscription_id: row.version for row in taken if row.subscription_id})
             originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
             changed = {
@@ -136,6 +150,13 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
     """Read pages in a statement of their own; return a buffer for every line, as `PageReading.buffers` does."""
     with PageReading(wanted, budget) as reading:
         return reading.buffers(rows(*reading.statement))
+
+
+def _hold_without_message(delivery_ids: Sequence[int]) -> None:
+    """Hold those of the deliveries whose message is gone; others have been cancelled since they were read."""
+    if delivery_ids:
+        for delivery_id, message_id in rows(HOLD_WITHOUT_MESSAGE, [[*delivery_ids]]):
+            log.error("delivery.message_missing", delivery_id=delivery_id, message_id=message_id)
 
 
 def _note_ends(line: PageRequest, page: Page[Row], found: Sequence[Row], buffer: Buffer[Outgoing]) -> None:

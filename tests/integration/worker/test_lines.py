@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 from django.db.models.functions import Now
+from structlog.testing import capture_logs
 
 from broker_project.core import boot_clock
 from broker_project.core.db import forget_connection
@@ -48,6 +49,19 @@ def test_a_subscriber_gets_all_its_messages_in_sequence(receiver: Receiver, work
     assert receiver.max_at_once["/abc"] == 1
     ends = [request.ended for request in receiver.log[:-1]]
     assert all(end and end <= later.begun for end, later in zip(ends, receiver.log[1:], strict=True))
+
+
+@pytest.mark.behaviour("4.2")
+def test_deliveries_whose_message_is_missing_are_held_and_stop_no_line(
+    wanted: Subscription,
+) -> None:
+    broker.publish_numbered(wanted.event_type, 22)
+    ids = [*Message.objects.order_by("id").values_list("pk", flat=True)]
+    execute("DELETE FROM delivery_message WHERE id = ANY(%s)", [ids[1:21]])
+    with capture_logs() as logged, broker.running_worker():
+        wait_until(lambda: broker.statuses(wanted) == [DELIVERED, *[DeliveryStatus.HELD] * 20, DELIVERED])
+    said = {one["message_id"] for one in logged if one["event"] == "delivery.message_missing"}
+    assert said == {*ids[1:21]}
 
 
 @pytest.mark.behaviour("4.1", "4.12")
