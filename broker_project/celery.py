@@ -12,6 +12,7 @@ from django.conf import settings
 
 from broker_project.core.database_server import check_server_at_start
 from broker_project.environment import read_settings
+from broker_project.redis_transport import check_redis_at_start, use_transport
 from broker_project.server.runtime import collect_garbage_less_often, tune_runtime
 from delivery.maintenance import incarnation
 
@@ -22,6 +23,7 @@ OTHER_POOL: Final = (
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 os.environ.setdefault("FLOWER_CONF", str(Path(__file__).with_name("read_only_flower.py")))
 read_settings()
+use_transport()
 
 
 def celery_settings() -> dict[str, Any]:
@@ -50,6 +52,7 @@ def refuse_other_pools(sender: Any, **_signal: object) -> None:
 def guard_connections(**_signal: object) -> None:
     """Let the worker end where it cannot work with its database, and where that is another than before."""
     check_server_at_start()
+    check_redis_at_start(settings.REDIS_URL)
     incarnation.guard_connections()
 
 

@@ -15,6 +15,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 
 from broker_project.core.database_server import check_server_at_start
+from broker_project.redis_transport import check_redis_at_start
 from broker_project.server import rsgi
 from delivery.maintenance.incarnation import guard_connections
 
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     address = parser.parse_args()
     check_server_at_start()
+    check_redis_at_start(settings.REDIS_URL)
     guard_connections()
     resolve("/livez")  # loads the views now, not at the first request of each process
     Granian(

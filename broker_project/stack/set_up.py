@@ -6,7 +6,6 @@ of the output says whether that login is valid. With the exit status WRONG_SETTI
 
 import os
 import sys
-from typing import Final
 
 import django
 import psycopg
@@ -18,11 +17,11 @@ from django.core.management import call_command
 from django.db import connection
 
 from broker_project.core.database_server import unmet_requirements
+from broker_project.redis_transport import CLUSTER, is_redis_cluster
 from broker_project.stack.variables import ADMIN
 
 VALID_LOGIN = "the login is valid"
 WRONG_SETTINGS = 3
-REDIS_SECONDS: Final = 5
 
 
 def main() -> None:
@@ -44,15 +43,14 @@ def check_stores() -> None:
         with psycopg.connect(**connection.get_connection_params()) as server:
             unmet = unmet_requirements(server)
         store = "Redis of REDIS_URL"
-        with redis.Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS
-        ) as client:
-            client.ping()
+        is_cluster = is_redis_cluster(settings.REDIS_URL)
     except (psycopg.Error, redis.RedisError, ValueError) as problem:
         reason = " ".join(str(problem).split())
         raise ImproperlyConfigured(f"the {store} cannot be reached: {reason}") from problem
     for essential in (one for one in unmet if one.is_essential):
         raise ImproperlyConfigured(essential.otherwise)
+    if is_cluster:
+        raise ImproperlyConfigured(CLUSTER)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Redis flushed, away, hung, refusing: nothing is lost or repeated, and no call waits for long."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -90,6 +91,33 @@ def hold_texts_for_queues(redis: Redis) -> None:
         redis.set(queue, "a text")
 
 
+ENVELOPE = {"content-type": "application/json", "content-encoding": "utf-8"}
+PROPERTIES = {"delivery_tag": "x", "delivery_info": {"exchange": "broker", "routing_key": "topic"}}
+RUBBISH = [
+    b"\xff\xfe",
+    b"{",
+    b"[" * 10_000,
+    b'["a list"]',
+    b'{"no": "properties"}',
+    b'{"properties": 7}',
+    *(
+        json.dumps({**ENVELOPE, "body": body, "headers": headers, "properties": {**PROPERTIES, **more}}).encode()
+        for body, headers, more in (
+            ("%%%", {}, {"body_encoding": "base64"}),
+            ("{}", None, {"delivery_tag": []}),
+            ("{}", {"task": "no.such.task"}, {}),
+            ("[]", {"task": "delivery.chores"}, {}),
+            ("{}", {"task": ["delivery.chores"]}, {}),
+        )
+    ),
+]
+
+
+def hold_rubbish(redis: Redis) -> None:
+    for queue in settings.QUEUES:
+        redis.lpush(queue, *RUBBISH)
+
+
 def mend(redis: Redis) -> None:
     redis.replicaof("NO", "ONE")
     redis.config_set("maxmemory", "0")
@@ -109,6 +137,7 @@ SPOIL_SECONDS = 0.5
         pytest.param(have_no_memory, marks=pytest.mark.case("redis-out-of-memory")),
         pytest.param(want_another_password, marks=pytest.mark.case("redis-other-password")),
         pytest.param(hold_texts_for_queues, marks=pytest.mark.case("redis-wrong-types")),
+        pytest.param(hold_rubbish, marks=pytest.mark.case("redis-rubbish")),
     ],
 )
 def test_redis_answers_with_errors(load: Load, figures: Report, spoil: Callable[[Redis], None]) -> None:

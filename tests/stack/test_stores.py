@@ -3,16 +3,18 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
+from broker_project.redis_transport import check_redis_at_start
 from broker_project.stack.folders import AlreadyRunning, StackError, StackFolder
 from broker_project.stack.ports import any_free
 from broker_project.stack.postgres import Postgres, end_predecessor
-from broker_project.stack.stores import running_stores, supervised
+from broker_project.stack.stores import RedisServer, running_stores, supervised
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,16 @@ def test_servers_require_a_password(tmp_path: Path) -> None:
         client = redis.Redis.from_url(stores.environment["REDIS_URL"].replace("://:", "://:not"))
         with client, pytest.raises(redis.AuthenticationError):
             client.ping()
+
+
+def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, any_free(), "password")
+    binary, configuration = server.service().command
+    server.prepare()
+    with supervised(StackFolder(tmp_path)) as supervisor:
+        supervisor.start(replace(server.service(), command=[binary, configuration, "--cluster-enabled", "yes"]))
+        with pytest.raises(SystemExit, match="Redis Cluster"):
+            check_redis_at_start(server.url)
 
 
 def test_lost_password_is_reported_at_once(tmp_path: Path) -> None:
