@@ -190,7 +190,7 @@ def _failed_run(now: dt.datetime) -> Iterator[Item]:
 
 def _numbers(newest: dt.datetime | None) -> list[list[str]]:
     """Return a row for each span of time: its name, rate, success, and quantiles."""
-    spans = {"last minute": 1, "last hour": HOUR_MINUTES, "last 24 hours": DAY_MINUTES}
+    spans = {"last minute": 1, "last hour": HOUR_MINUTES, "last day": DAY_MINUTES}
     found = {
         name: live_numbers.total(newest, minutes) if newest else Numbers(minutes) for name, minutes in spans.items()
     }

@@ -50,7 +50,7 @@ def compact_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> S
 
 def label(text: str, colour: str) -> SafeString:
     """Return a word on a colour: `success`, `warning`, `danger` or `info`."""
-    return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})
+    return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour, "class": "badge"})
 
 
 def badge(state: Choices, colours: Mapping[Any, str]) -> SafeString:
