@@ -299,12 +299,13 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "broker_project.core.api.openapi.document_problems",
-        "broker_project.core.api.openapi.document_limits",
+        "broker_project.core.api.openapi.complete_document",
     ],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SORT_OPERATIONS": False,
+    "SORT_OPERATION_PARAMETERS": False,
 }
 
 STATIC_URL = "static/"

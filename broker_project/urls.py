@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView, TemplateView
 
-from broker_project.core.api.openapi import openapi_document
+from broker_project.core.api.openapi import openapi_document, problems_page
 from broker_project.health import livez, readyz
 
 urlpatterns = [
@@ -15,6 +15,7 @@ urlpatterns = [
     path("api/v1/openapi.json", openapi_document, {"form": "json"}, name="openapi"),
     path("api/v1/openapi.yaml", openapi_document, {"form": "yaml"}),
     path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
+    path("api/docs/problems", problems_page),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/second-factor/", include("broker_project.accounts.urls")),

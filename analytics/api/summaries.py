@@ -58,7 +58,7 @@ SUMMARY: Final = inline_serializer(
 
 @operation("get", Scope.READ, MayManage, responses=inline_serializer("Summaries", {"items": SUMMARY}))
 def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operation gets it
-    """List the summaries and their columns."""
+    """List summaries, with their columns."""
     items = [
         {
             "name": summary.name,
@@ -72,7 +72,7 @@ def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operat
 
 @operation("get", Scope.READ, MayManage, parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
 def read_summary(request: Request, name: str) -> Response:
-    """Read a summary's rows within a range, a page at a time, oldest first."""
+    """Read a summary: its rows within a range, oldest first, a page at a time."""
     query = query_of(request, RangeQuery)
     summary, _, rows = _selected(name, query)
     page = page_of(rows, Order(f"summary {name}", first=summary.time), query)
@@ -88,7 +88,7 @@ def read_summary(request: Request, name: str) -> Response:
     responses={(200, CSV): OpenApiTypes.STR, (200, PARQUET): OpenApiTypes.BINARY},
 )
 def download_summary(request: Request, name: str, suffix: str) -> HttpResponseBase:
-    """Read all rows of a summary within a range, as CSV or Parquet."""
+    """Download a summary: all its rows within a range, as CSV or Parquet."""
     summary, within, rows = _selected(name, query_of(request, RangeQuery))
     return file_of(summary, rows, within, suffix)
 
@@ -132,6 +132,7 @@ class RunQuery(PageQuery):
 class NewRun(StrictSerializer):
     """What is to be summarized."""
 
+    example = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
     from_ = MomentField(help_text="The start of the range.")
     to = MomentField(help_text="Not included; an hour that is not over yet is left out.")
     again = TruthField(default=False, help_text="Also windows that are already summarized.")
@@ -181,10 +182,11 @@ class Runs(Records[Run]):
     serializer_classes = {"retrieve": WholeRunSerializer}
     filters = RunQuery
     order = Order("summary runs", descending=True)
+    problems = {"create": ("invalid_range",)}
 
     @extend_schema(request=NewRun, responses={202: RunSerializer})
     def create(self, request: Request) -> Response:
-        """Request a run over a range; it starts as soon as the present run has ended."""
+        """Request a summary run over a range; it starts as soon as the present run has ended."""
         asked = valid(NewRun, request)
         start, end = (asked[name].astimezone(dt.UTC) for name in ("from", "to"))
         run = request_range(start, end, again=asked["again"])

@@ -90,6 +90,6 @@ REFUSAL_HEADERS: Final = [
 
 def refusal(status: int, code: str, title: str, detail: str, *, retry_after: int | None = None) -> Answer:
     """Return a problem document as the answer to a request that does not reach Django."""
-    problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status, "detail": detail}
+    problem = {"type": f"/api/docs/problems#{code}", "code": code, "title": title, "status": status, "detail": detail}
     retry = [] if retry_after is None else [("retry-after", str(retry_after))]
     return status, [*REFUSAL_HEADERS, *retry], json.dumps(problem).encode()

@@ -45,6 +45,7 @@ class Reply(APIView):
     authentication_classes = ()
     permission_classes = ()
     parser_classes = [RawParser]
+    problems = {"post": ("unknown_callback", "callback_answered", "callback_expired")}
 
     @extend_schema(
         operation_id="reply_to_callback",
@@ -53,7 +54,7 @@ class Reply(APIView):
         responses={201: ReplyTaken, 200: ReplyTaken},
     )
     def post(self, request: Request, token: str) -> Response:
-        """Accept the result, once: 201, the same again 200 with the same id, another 409, too late 410.
+        """Reply to a callback, once: 201, the same again 200 with the same id, another 409, too late 410.
 
         The answer follows once the result is durable. It is then posted to the publisher's CallbackURL until that
         accepts it.

@@ -189,7 +189,7 @@ class DeadLetters(Records[Delivery]):
     needs = {"get": Scope.READ}
     serializer_class = DeliverySerializer
     filters = DeadLetterQuery
-    order = Order("dead-letters", descending=True)
+    order = Order("dead letters", descending=True)
     visible_to = staticmethod(deliveries_for)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
@@ -215,5 +215,5 @@ class DeadLetters(Records[Delivery]):
     ),
 )
 def count_dead_letters(request: Request) -> Response:
-    """Count dead letters by how they ended: all for management, its own for a subscriber."""
+    """Count dead letters by how they ended; all for management, its own for a subscriber."""
     return Response(delivery_search.counts_of(_subscription_ids(key_of(request))))

@@ -13,7 +13,7 @@ from broker_project.core.api.bodies import RawParser
 from broker_project.core.api.fields import NullableText, OneOfField
 from broker_project.core.api.pagination import Order, PageQuery, decoded_cursor, encoded_cursor, query_of, url_of
 from broker_project.core.api.views import operation
-from delivery.api.publish import HEADERS, NOT_DELIVERED, ONE_EVENT, max_open_of
+from delivery.api.publish import HEADERS, NOT_DELIVERED, ONE_EVENT, REFUSALS, max_open_of
 from delivery.api.publish_requests import event_in
 from delivery.api.sync_and_volatile import check_call, check_volatile, is_volatile
 from delivery.api.trials import FilterResultSerializer, HeaderFilterSerializer
@@ -131,9 +131,10 @@ EXAMPLE: Final = OpenApiExample(
     parameters=[*HEADERS, DryRunQuery],
     request=ONE_EVENT,
     responses=OpenApiResponse(DryRunSerializer, examples=[EXAMPLE]),
+    problems=REFUSALS,
 )
 def dry_run_event(request: Request, event_type: str) -> Response:
-    """Say who would get the event, and why each other subscription would not; nothing is stored or sent.
+    """Dry-run an event: who would get it, and why each other subscription would not; nothing is stored or sent.
 
     Takes what publishing the event takes, makes the same checks, and refuses it for the same reasons. No id and no
     idempotency key is used up. The request counts towards the key's rate limit.

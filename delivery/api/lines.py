@@ -104,7 +104,7 @@ class LineSerializer(serializers.Serializer[Any]):
 
 @operation("get", Scope.READ, MayReceive, responses=LineSerializer)
 def read_line(request: Request, name: str) -> Response:
-    """Return the state of a subscriber's line."""
+    """Read the state of a subscriber's line."""
     subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
     lines = {line.lane: line for line in subscriber.lines.all()}
     found = line_statuses([line.pk for line in lines.values()])
@@ -145,7 +145,7 @@ class SenderSerializer(serializers.Serializer[Any]):
 
 @operation("get", Scope.READ, MayManage, responses=SenderSerializer(many=True))
 def list_senders(request: Request) -> Response:  # noqa: ARG001 - every operation gets it
-    """Return the state of each QUEUE sender that ever had work, in their order."""
+    """List QUEUE senders: the state of each that ever had work, in their order."""
     return Response(SenderSerializer(senders(), many=True).data)
 
 

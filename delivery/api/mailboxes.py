@@ -92,6 +92,7 @@ class MessagesSerializer(serializers.Serializer[Any]):
 class NextSerializer(StrictSerializer):
     """How many messages, and how long to wait for the first."""
 
+    example = {"max_messages": 10, "wait_seconds": 20}
     max_messages = WholeNumberField(required=False, default=DEFAULT_MESSAGES, min_value=1, max_value=MAX_FETCHED)
     wait_seconds = NumberField(
         required=False,
@@ -153,7 +154,9 @@ class PurgedSerializer(serializers.Serializer[Any]):
     ],
 )
 def fetch_messages(request: Request, name: str) -> DeferredAnswer[FetchCall, Sequence[FetchedMessage]]:
-    """Fetch the oldest messages, each with a receipt; they are in flight until they are acknowledged or time out.
+    """Fetch messages from a mailbox: the oldest, each with a receipt.
+
+    They are in flight until they are acknowledged or time out.
 
     If no message is available, the call waits for the first one, for as long as it asks to.
     """
@@ -188,7 +191,7 @@ def _answer_to_fetch(
 
 @operation("get", Scope.READ, MayReceive, responses=MailboxSerializer)
 def read_mailbox(request: Request, name: str) -> Response:
-    """Return the state of the mailbox."""
+    """Read the state of a mailbox."""
     mailbox = mailbox_of(request, name)
     terms = model_to_dict(mailbox, fields=("mailbox_ordered", "ack_seconds", "max_redeliveries"))
     terms["mailbox_days"] = mailbox.mailbox_days or settings.MAILBOX_DAYS
@@ -197,7 +200,7 @@ def read_mailbox(request: Request, name: str) -> Response:
 
 @operation("post", Scope.RECEIVE, MayReceive, base=Audited, request=None, responses=PurgedSerializer)
 def purge_mailbox(request: Request, name: str) -> Response:
-    """End all its deliveries as CANCELLED, as many as a few seconds allow."""
+    """Purge a mailbox: end all its deliveries as CANCELLED, as many as a few seconds allow."""
     mailbox = mailbox_of(request, name)
     refuse_body(request)
     ended, in_flight, is_complete = purge(mailbox.pk, seconds=PURGE_SECONDS)

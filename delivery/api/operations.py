@@ -33,9 +33,14 @@ register(
 )
 
 
+NOT_CHANGED: Final = ("not_pausable", "backfilling")
+"""Why a subscription is neither paused nor resumed."""
+
+
 class PauseSerializer(StrictSerializer):
     """A pause."""
 
+    example = {"reason": "The warehouse moves to another machine."}
     reason = TextField(required=False, default="", allow_blank=True, max_length=MAX_REASON_CHARACTERS)
 
 
@@ -55,7 +60,7 @@ def _subscriptions_of(request: Request, name: str) -> list[int]:
     return [*subscriber.subscriptions.values_list("pk", flat=True)]
 
 
-@_operation(request=PauseSerializer, responses=SubscriptionSerializer)
+@_operation(request=PauseSerializer, responses=SubscriptionSerializer, problems=NOT_CHANGED)
 def pause_subscription(request: Request, id: int) -> Response:
     """Pause a subscription: messages for it are stored, and nothing is sent."""
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
@@ -63,7 +68,7 @@ def pause_subscription(request: Request, id: int) -> Response:
     return _shown(subscription)
 
 
-@_operation(request=None, responses=SubscriptionSerializer)
+@_operation(request=None, responses=SubscriptionSerializer, problems=NOT_CHANGED)
 def resume_subscription(request: Request, id: int) -> Response:
     """Resume a subscription: the messages that have come meanwhile are sent, in order.
 
@@ -77,14 +82,14 @@ def resume_subscription(request: Request, id: int) -> Response:
 
 @_operation(request=PauseSerializer, responses=Changed)
 def pause_subscriber(request: Request, name: str) -> Response:
-    """Pause a subscriber's present TOPIC and QUEUE subscriptions; those being backfilled are skipped."""
+    """Pause a subscriber: its present TOPIC and QUEUE subscriptions, except those being backfilled."""
     subscriptions, asked = _subscriptions_of(request, name), valid(PauseSerializer, request)
     return Response({"changed": len(pause.pause(subscriptions, reason=asked["reason"]))})
 
 
 @_operation(request=None, responses=Changed)
 def resume_subscriber(request: Request, name: str) -> Response:
-    """Resume all paused subscriptions of a subscriber."""
+    """Resume a subscriber: all its paused subscriptions."""
     subscriptions = _subscriptions_of(request, name)
     refuse_body(request)
     return Response({"changed": len(pause.resume(subscriptions))})
@@ -100,9 +105,9 @@ class TestAnswer(serializers.Serializer[EndpointAnswer]):
     answer_excerpt = DecodedField(errors="replace", help_text="The first KiB of the body.")
 
 
-@_operation(request=None, responses=TestAnswer)
+@_operation(request=None, responses=TestAnswer, problems=["nothing_to_send_to"])
 def send_test_event(request: Request, id: int) -> Response:
-    """Send a test event to a subscription's endpoint now; its answer follows within some seconds.
+    """Send a test event to a subscription's endpoint; its answer follows within some seconds.
 
     The payload is the event type's sample, or `{"test": true}`, signed, with the configured headers and
     `Webhook-Test: true`. The subscription's status does not matter, and the line is bypassed. Test events are not
@@ -124,16 +129,16 @@ class CancelledSerializer(serializers.Serializer[Any]):
 
 @_operation(request=None, responses=CancelledSerializer)
 def cancel_deliveries(request: Request, id: int) -> Response:
-    """End all unfinished deliveries of a subscription as CANCELLED, so that it can be deleted."""
+    """Cancel all unfinished deliveries of a subscription; then it can be deleted."""
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
     refuse_body(request)
     cancelled, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
     return Response({"cancelled": cancelled, "in_flight": in_flight})
 
 
-@_operation(request=None, responses=DeliverySerializer)
+@_operation(request=None, responses=DeliverySerializer, problems=["not_held"])
 def release_delivery(request: Request, id: int) -> Response:
-    """Send a HELD delivery regardless of its filter; the answer is the delivery, which is PENDING now."""
+    """Release a HELD delivery: it is sent regardless of its filter. The answer is the delivery, now PENDING."""
     visible = deliveries_for(key_of(request))
     delivery = get_object_or_404(visible, pk=id)
     refuse_body(request)

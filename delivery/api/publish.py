@@ -18,7 +18,7 @@ from broker_project.core.api.views import operation
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
-from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
+from delivery.api.sync_and_volatile import ANSWERED, DURABILITY, UNSENT, accept_volatile, answer_to_sync, is_volatile
 from delivery.models import MessageOutcome
 from delivery.publish import cloud_events
 from delivery.publish.check import ANY_KIND, Submission, check_together
@@ -36,6 +36,15 @@ ANYTHING: Final = "*/*"
 CLOUD_EVENT: Final[dict[str, Any]] = {
     "type": "object",
     "description": "A CloudEvent 1.0 in JSON; other members are extensions.",
+    "examples": [
+        {
+            "specversion": cloud_events.SPECVERSION,
+            "id": "order-4711",
+            "source": "https://shop.example/orders",
+            "type": "Shop.Order.Placed",
+            "data": {"order": 4711, "total": "19.90"},
+        }
+    ],
     "required": [*cloud_events.REQUIRED],
     "properties": {
         **{name: {"type": "string"} for name in (*cloud_events.REQUIRED, *cloud_events.OPTIONAL)},
@@ -46,7 +55,7 @@ CLOUD_EVENT: Final[dict[str, Any]] = {
     "additionalProperties": {"type": ["string", "integer", "boolean"]},
 }
 ONE_EVENT: Final = {
-    cloud_events.JSON: OpenApiTypes.ANY,
+    cloud_events.JSON: {"description": "The payload.", "examples": [{"order": 4711, "total": "19.90"}]},
     cloud_events.STRUCTURED: CLOUD_EVENT,
     ANYTHING: OpenApiTypes.BINARY,
 }
@@ -56,6 +65,7 @@ ONE_EVENT: Final = {
 class BatchItem(serializers.Serializer[Any]):
     """One event of a batch."""
 
+    example = {"event": "Shop.Order.Placed", "body": {"order": 4712}, "idempotency_key": "order-4712"}
     event = serializers.CharField(help_text="The event type's name.")
     body = serializers.JSONField(required=False, help_text="The payload; its text is kept exactly.")
     body_base64 = serializers.CharField(required=False, help_text="The payload's bytes, instead of `body`.")
@@ -72,6 +82,7 @@ class BatchItem(serializers.Serializer[Any]):
 class EventBatch(serializers.Serializer[Any]):
     """Up to 1,000 events."""
 
+    example = {"events": [BatchItem.example]}
     events = BatchItem(many=True)
 
 
@@ -175,26 +186,40 @@ def publish_all(asked: Sequence[Publish]) -> list[Published | Exception]:
     ]
 
 
+REFUSALS: Final = (
+    *("unknown_event_type", "event_type_not_allowed", "unsuitable_content_type", "malformed_payload"),
+    *("schema_violated", "invalid_metadata", "invalid_cloud_event", "unsuitable_callback", "unreadable_header"),
+    *("idempotency_key_reused", "too_many_deliveries", "too_many_open_messages", "volatile_pulled", "not_served"),
+)
+"""Why an event is not published."""
+
 _publishing: Final = partial(
     operation, "post", Scope.PUBLISH, MayPublish, base=GroupedView, parser_classes=[RawParser], parameters=HEADERS
 )
 
 
-@_publishing(request=ONE_EVENT, responses={202: AcceptedEvent, **RESPONSES})
+@_publishing(
+    request=ONE_EVENT, responses={202: AcceptedEvent, **ANSWERED}, problems=(*REFUSALS, "publish_in_progress", *UNSENT)
+)
 def publish_event(request: Request, event_type: str) -> DeferredAnswer[Publish, Published]:
-    """Store the event with a delivery for every subscription that qualifies; the answer follows the commit.
+    """Publish an event: it is stored with a delivery for every subscription that qualifies.
 
-    The body is the payload. A volatile event is not stored. The answer to a SYNC event is its endpoint's.
+    The body is the payload. The answer follows the commit. A volatile event is not stored. The answer to a SYNC event
+    is its endpoint's.
     """
     return _one(request, event_in(request, event_type))
 
 
 @_publishing(
     request=SEVERAL_EVENTS,
-    responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
+    responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **ANSWERED},
+    problems=(
+        *(*REFUSALS, "publish_in_progress", *UNSENT),
+        *("malformed_body", "invalid_items", "batch_exceeds_open_limit"),
+    ),
 )
 def publish_batch(request: Request) -> DeferredAnswer[Publish, Published]:
-    """Store up to 1,000 events in their order, all or none; the answer has a result for each.
+    """Publish up to 1,000 events: they are stored in their order, all or none; the answer has a result for each.
 
     One CloudEvent, which names its event type itself, gets the same answer as at the address of its event type.
     Headers are for CloudEvents only: items of the broker's own form have fields instead.

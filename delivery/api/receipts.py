@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from broker_project.core.api.examples import RECEIPT
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from broker_project.core.api.views import operation
@@ -60,6 +61,7 @@ class ReceiptsField(serializers.ListField):
 class ReceiptsSerializer(StrictSerializer):
     """One receipt, or several."""
 
+    example = {"receipts": [RECEIPT]}
     receipt = TextField(required=False, allow_blank=True, help_text="Answered with its own status.")
     receipts = ReceiptsField(
         required=False,
@@ -90,6 +92,7 @@ class ReturnedSerializer(ReceiptsSerializer):
 class ExtendedSerializer(ReceiptsSerializer):
     """Receipts of messages to extend."""
 
+    example = {**ReceiptsSerializer.example, "seconds": 60}
     seconds = WholeNumberField(
         required=False,
         min_value=ACK_SECONDS[0],
@@ -177,7 +180,7 @@ def _shown(text: str, result: ReceiptResult) -> dict[str, object]:
 
 @_receiving(request=ReceiptsSerializer, base=GroupedView)
 def acknowledge_messages(request: Request, name: str) -> DeferredAnswer[AcknowledgeCall, Results]:
-    """End messages as DELIVERED; a repeated call changes nothing and gets the same answer."""
+    """Acknowledge messages: they end as DELIVERED; a repeated call changes nothing and gets the same answer."""
     mailbox, given = mailbox_of(request, name), valid_body(ReceiptsSerializer, request)
     receipts = _receipts_in(given, mailbox.pk)
     call = AcknowledgeCall(mailbox.pk, [*filter(None, receipts)])
@@ -186,7 +189,7 @@ def acknowledge_messages(request: Request, name: str) -> DeferredAnswer[Acknowle
 
 @_receiving(request=ReturnedSerializer)
 def return_messages(request: Request, name: str) -> Response:
-    """Make messages available again now; those whose redeliveries are exhausted end, unless `not_attempted`."""
+    """Return messages: they are available again; those whose redeliveries are exhausted end, unless `not_attempted`."""
     mailbox, given = mailbox_of(request, name), valid_body(ReturnedSerializer, request)
     receipts = _receipts_in(given, mailbox.pk)
     found = nack(mailbox.pk, [*filter(None, receipts)], not_attempted=given["not_attempted"])
@@ -195,7 +198,7 @@ def return_messages(request: Request, name: str) -> Response:
 
 @_receiving(request=ExtendedSerializer)
 def extend_messages(request: Request, name: str) -> Response:
-    """Keep messages in flight for this many seconds from now on; a longer remaining time is not shortened."""
+    """Extend messages: keep them in flight for this many seconds from now; a longer time is not shortened."""
     mailbox, given = mailbox_of(request, name), valid_body(ExtendedSerializer, request)
     receipts = _receipts_in(given, mailbox.pk)
     found = extend(mailbox.pk, [*filter(None, receipts)], seconds=given.get("seconds", mailbox.ack_seconds))

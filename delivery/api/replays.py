@@ -45,6 +45,8 @@ register(
     }
 )
 
+NOT_RESUBMITTED: Final = ("not_resubmittable", "no_longer_kept")
+
 
 class SelectionSerializer(fields.StrictSerializer):
     """Which deliveries, or from when on for a backfill."""
@@ -61,6 +63,7 @@ class SelectionSerializer(fields.StrictSerializer):
 class NewReplay(fields.StrictSerializer):
     """Which deliveries are replayed, and how fast."""
 
+    example = {"subscriber": "warehouse", "from": "2026-11-20T09:00:00Z", "max_per_second": 100, "dry_run": True}
     subscription = permissions.OwnSubscriptionField(required=False)
     subscriber = permissions.OwnSubscriberField(
         required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
@@ -179,7 +182,7 @@ class Replays(Records[Replay]):
         responses={200: OpenApiResponse(CountSerializer, "With `dry_run`."), 202: ReplaySerializer},
     )
     def create(self, request: Request) -> Response:
-        """Replay many deliveries in the background; or count them first."""
+        """Start a replay of many deliveries in the background; or count them first."""
         asked = valid(NewReplay, request)
         selection, subscription = selection_of(asked), asked.get("subscription")
         if note_dry_run(request, asked):
@@ -210,9 +213,9 @@ def selection_of(asked: Mapping[str, Any]) -> eligibility.Selection:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
-@_operation(permissions.MayReceive, request=None, responses=ReplaySerializer)
+@_operation(permissions.MayReceive, request=None, responses=ReplaySerializer, problems=["finished"])
 def cancel_replay(request: Request, id: int) -> Response:
-    """End a replay; the deliveries that it has created stay."""
+    """Cancel a replay; the deliveries that it has created stay."""
     visible = replays_for(permissions.key_of(request))
     replay = get_object_or_404(visible, pk=id)
     refuse_body(request)
@@ -223,6 +226,7 @@ def cancel_replay(request: Request, id: int) -> Response:
 class NewBackfill(fields.StrictSerializer):
     """From when on messages are backfilled."""
 
+    example = {"since": "2026-11-20T09:00:00Z", "dry_run": True}
     since = fields.MomentField(required=False, help_text="Only messages published then or later.")
     dry_run = fields.TruthField(default=False, help_text="Only count.")
 
@@ -231,9 +235,13 @@ class NewBackfill(fields.StrictSerializer):
     permissions.MayReceive,
     request=NewBackfill,
     responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
+    problems=("not_backfilled", "not_inactive", "not_new", "still_paused"),
 )
 def backfill_subscription(request: Request, id: int) -> Response:
-    """Activate an INACTIVE subscription that never had a delivery; send it older messages, then new ones."""
+    """Backfill a subscription: activate it, and send it older messages, then new ones.
+
+    It is INACTIVE and never had a delivery.
+    """
     related = permissions.subscriptions_for(permissions.key_of(request)).select_related("event_type", "subscriber")
     subscription = get_object_or_404(related, pk=id)
     asked = valid(NewBackfill, request)
@@ -248,6 +256,7 @@ def backfill_subscription(request: Request, id: int) -> Response:
 class EditSerializer(BodySerializer):
     """Nothing, or a body to send instead of the message's."""
 
+    example = {"body": '{"order": 4711, "total": "21.90"}'}
     content_type = fields.TextField(required=False, help_text="Of the new body; without it, the message's.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -257,9 +266,14 @@ class EditSerializer(BodySerializer):
         return super().validate(attrs)
 
 
-@_operation(permissions.MayReceive, request=EditSerializer, responses={201: DeliverySerializer})
+@_operation(
+    permissions.MayReceive,
+    request=EditSerializer,
+    responses={201: DeliverySerializer},
+    problems=(*NOT_RESUBMITTED, "malformed_payload", "schema_violated", "unsuitable_content_type"),
+)
 def resubmit_delivery(request: Request, id: int) -> Response:
-    """Send it again as a new delivery to the same destination; the old one is unchanged."""
+    """Resubmit a delivery: send it again as a new one to the same destination; the old one is unchanged."""
     visible = deliveries_for(permissions.key_of(request))
     old = get_object_or_404(visible, pk=id)
     given = valid(EditSerializer, request)
@@ -276,9 +290,14 @@ class ResubmittedEvent(AcceptedEvent):
     copy_of = serializers.IntegerField(help_text="The message that this one is a copy of; for a copy, its original.")
 
 
-@_operation(permissions.MayPublish, request=None, responses={202: ResubmittedEvent})
+@_operation(
+    permissions.MayPublish,
+    request=None,
+    responses={202: ResubmittedEvent},
+    problems=(*NOT_RESUBMITTED, "event_type_not_allowed", "too_many_deliveries"),
+)
 def resubmit_message(request: Request, id: int) -> Response:
-    """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
+    """Resubmit a message: publish a copy to all subscriptions that qualify now; the old one is unchanged."""
     message = get_object_or_404(messages_for(permissions.key_of(request)).select_related(None).only("pk"), pk=id)
     refuse_body(request)
     accepted = republish(message.pk, publish_terms())

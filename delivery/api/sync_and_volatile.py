@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import status
 from rest_framework.request import Request
 
-from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
+from broker_project.core.api.problems import ProblemType, problem_response, register
 from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.encryption import keyring
 from delivery.publish.draft import VOLATILE, durability_of
@@ -18,9 +18,8 @@ from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import Accepted, NewMessage
 from delivery.sync import answer
 from delivery.sync.call import call
-from delivery.sync.caller import MAX_WAITING as MAX_WAITING_CALLS
-from delivery.sync.caller import MAX_WAITING_PER_OWNER, get_caller
-from delivery.volatile.publish_volatile import MAX_WAITING, PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
+from delivery.sync.caller import get_caller
+from delivery.volatile.publish_volatile import PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
 from subscriptions.models import EventKind
 
 DURABILITY: Final = "Broker-Durability"
@@ -72,29 +71,19 @@ register(
     }
 )
 
-_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
-RESPONSES: Final = {
+ANSWERED: Final = {
     (200, "*/*"): OpenApiResponse(
         OpenApiTypes.BINARY,
         "SYNC: the endpoint's answer, with its status and `Broker-Outcome: answered`; empty with "
         "`Broker-Outcome: unrouted` if no subscription qualifies.",
-    ),
-    (500, PROBLEM_JSON): OpenApiResponse(
-        _PROBLEM, "SYNC: a script or a filter failed (`script_failed`, `filter_failed`)."
-    ),
-    (502, PROBLEM_JSON): OpenApiResponse(
-        _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `endpoint_not_allowed`, `answer_too_large`)."
-    ),
-    (503, PROBLEM_JSON): OpenApiResponse(
-        _PROBLEM,
-        f"SYNC: {MAX_WAITING_CALLS} calls wait in this process, or {MAX_WAITING_PER_OWNER} for this subscription "
-        "(`too_many_calls`), or no script could be run (`script_not_run`); `Retry-After`. "
-        f"Volatile: the message could not be handed to a worker, or {MAX_WAITING} messages are waiting "
-        "for one (`volatile_unavailable`); `Retry-After`.",
-    ),
-    (504, PROBLEM_JSON): OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
+    )
 }
-"""The answers to a publish except 202."""
+"""The answer to an event that is not stored first."""
+UNSENT: Final = (
+    *("script_failed", "filter_failed", "endpoint_unreachable", "endpoint_not_allowed", "answer_too_large"),
+    *("too_many_calls", "script_not_run", "endpoint_timed_out", "volatile_unavailable"),
+)
+"""The problems of events that are not stored first."""
 
 
 def check_call(request: Request) -> None:

@@ -96,7 +96,7 @@ class ExplanationSerializer(serializers.Serializer[explanations.Explanations]):
 
 @operation("get", Scope.READ, MayManage, responses=ExplanationSerializer)
 def explain_message(request: Request, id: int) -> Response:  # noqa: ARG001 - every operation gets it
-    """Explain for which subscriptions such a message qualifies now, and why: all their filters are evaluated again."""
+    """Explain who gets a message, and why: all filters of the present subscriptions are evaluated again."""
     message = get_object_or_404(Message.objects.select_related("event_type"), pk=id)
     return Response(ExplanationSerializer(explanations.explain_message(message)).data)
 
@@ -137,6 +137,7 @@ def body_in(values: dict[str, Any]) -> bytes:
 class MessageToTry(BodySerializer):
     """A message: a stored one by its id, or a new one; its headers are those that the publisher would send."""
 
+    example = {"body": '{"order": 4711, "state": "open"}'}
     message_id = WholeNumberField(required=False, **IDS, help_text="A stored message.")
     headers = serializers.DictField(
         child=HeaderTexts(),
@@ -183,6 +184,7 @@ def _headers(values: dict[str, Any]) -> list[Header]:
 class FilterToTry(MessageToTry):
     """New filters, and a message."""
 
+    example = {"filter": "$$->'Body'->>'state' = 'open'", **MessageToTry.example}
     filter = TextField(required=False, allow_blank=True, validators=[filters.validate_filter])
     header_filter_string = TextField(required=False, allow_blank=True)
 
@@ -198,6 +200,7 @@ class ScriptToTry(MessageToTry):
 class AnyScriptToTry(ScriptToTry):
     """A new script, and a message."""
 
+    example = {"script": "$outmessage = {key: $inmessage.order}", **MessageToTry.example}
     script = TextField(allow_blank=True, validators=[check_text])
 
 
@@ -238,7 +241,7 @@ def _given(values: dict[str, Any]) -> filters.FilterInput:
 
 @operation("post", Scope.READ, MayReceive, request=MessageToTry, responses=TestedSerializer)
 def test_filter_of_subscription(request: Request, id: int) -> Response:
-    """Explain whether a subscription would get a message; `filter` has its filter's result in any case.
+    """Test the filter of a subscription on a message; `filter` has its result in any case.
 
     A stored message qualifies only if it is of the subscription's event type and not older than it. None qualifies
     while the subscription or its subscriber is INACTIVE.
@@ -253,7 +256,7 @@ def test_filter_of_subscription(request: Request, id: int) -> Response:
 
 @operation("post", Scope.READ, MayReceive, request=FilterToTry, responses=TestedSerializer)
 def test_filter(request: Request) -> Response:
-    """Explain whether new filters let a message through."""
+    """Test a new filter on a message."""
     values = valid(FilterToTry, request)
     message = _stored(values, request)
     verdict = filters.judge(
@@ -300,9 +303,9 @@ def _script_answer(values: dict[str, Any], request: Request, destination: Destin
     return Response(TriedSerializer({"is_sent": not reason, "reason": reason, **asdict(outcome)}).data)
 
 
-@operation("post", Scope.READ, MayReceive, request=ScriptToTry, responses=TriedSerializer)
+@operation("post", Scope.READ, MayReceive, request=ScriptToTry, responses=TriedSerializer, problems=["scripts_busy"])
 def test_script_of_subscription(request: Request, id: int) -> Response:
-    """Run its script, or another, on a message and return the result; nothing is sent.
+    """Test the script of a subscription, or another, on a message: run it and return the result; nothing is sent.
 
     The result is the request that a TOPIC subscription's endpoint would get, or with `webr://` the answer to a call.
     Filters and the subscription's status do not matter.
@@ -317,8 +320,8 @@ def test_script_of_subscription(request: Request, id: int) -> Response:
     )
 
 
-@operation("post", Scope.READ, MayReceive, request=AnyScriptToTry, responses=TriedSerializer)
+@operation("post", Scope.READ, MayReceive, request=AnyScriptToTry, responses=TriedSerializer, problems=["scripts_busy"])
 def test_script(request: Request) -> Response:
-    """Run a new script on a message and return the result; nothing is sent."""
+    """Test a new script on a message: run it and return the result; nothing is sent."""
     values = valid(AnyScriptToTry, request)
     return _script_answer(values, request, replace(trials.ANYWHERE, script=values["script"]))

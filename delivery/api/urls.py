@@ -9,8 +9,8 @@ from delivery.api.lines import list_senders, read_line
 from delivery.api.messages import Messages
 
 urlpatterns = [
-    path("events", publish.publish_batch),
     path("events/<str:event_type>", publish.publish_event),
+    path("events", publish.publish_batch),
     path("events/<str:event_type>/dry-run", dry_run.dry_run_event),
     path("mailboxes/<name:name>/next", mailboxes.fetch_messages),
     path("mailboxes/<name:name>/status", mailboxes.read_mailbox),

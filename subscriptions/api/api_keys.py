@@ -41,6 +41,7 @@ register(
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):
     """An API key without its token."""
 
+    example = {"kind": "PUBLISHER", "publisher": "shop", "scopes": ["publish", "read"], "label": "shop, production"}
     publisher = NameField[Publisher](
         required=False, allow_null=True, queryset=Publisher.objects.all(), help_text="The owner, if kind is PUBLISHER."
     )
@@ -88,6 +89,7 @@ class NewApiKeySerializer(ApiKeySerializer):
 class RotationSerializer(StrictSerializer):
     """How an API key is rotated."""
 
+    example = {"overlap_seconds": 3600}
     overlap_seconds = overlap_field(
         keys.OVERLAP, keys.MAX_OVERLAP, "How long the old key stays usable; 0: it ends at once."
     )
@@ -111,13 +113,14 @@ class ApiKeys(Resource[ApiKey]):
     needs = {"get": Scope.KEYS, "post": Scope.KEYS}
     http_method_names = ["get", "head", "post"]
     serializer_class = ApiKeySerializer
-    order = Order("api keys")
+    order = Order("API keys")
     filters = ApiKeyQuery
     related = ("publisher", "subscriber")
+    problems = {"create": ("beyond_issuer", "conflict", "length_required"), "rotate": ("beyond_issuer", "key_ended")}
 
     @extend_schema(responses={201: NewApiKeySerializer})
     def create(self, request: Request) -> Response:
-        """Issue one; only this answer has its token."""
+        """Issue an API key; only this answer has its token."""
         values = self.valid(request)
         owner = values.get("publisher") or values.get("subscriber")
         key, token = keys.issue(
@@ -134,7 +137,7 @@ class ApiKeys(Resource[ApiKey]):
     @extend_schema(request=RotationSerializer, responses={201: NewApiKeySerializer})
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, **_: str) -> Response:
-        """Issue a successor with the same owner, scopes and label; the old key ends after an overlap.
+        """Rotate an API key: its successor has the same owner, scopes and label, and it ends after an overlap.
 
         Only this answer has the successor's token. The successor is issued for as long as the old key was.
         """
@@ -152,7 +155,7 @@ class ApiKeys(Resource[ApiKey]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, **_: str) -> Response:
-        """End it now."""
+        """Revoke an API key: it ends now."""
         return self.change_by_action(request, keys.revoke, now=timezone.now())
 
 

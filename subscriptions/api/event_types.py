@@ -46,6 +46,7 @@ class SchemaField(serializers.JSONField):
 class EventTypeSerializer(StrictModelSerializer[EventType]):
     """An event type."""
 
+    example = {"name": "Shop.Order.Placed", "kind": "TOPIC", "sample": '{"order": 4711, "total": "19.90"}'}
     fixed = ("name", "kind")
     schema = SchemaField(required=False, allow_null=True, default=None)
 
@@ -104,20 +105,24 @@ class EventTypeFile(Audited):
     permission_classes = [MayManage]
     needs = {"get": Scope.READ, "post": Scope.CONFIGURE}
     parser_classes = [RawParser]
+    problems = {"post": ("unreadable_file", "entries_refused", "unstorable_value")}
 
-    @extend_schema(operation_id="export_event_types", responses={(200, JSON): OpenApiTypes.OBJECT})
+    @extend_schema(
+        operation_id="export_event_types", tags=["event-types"], responses={(200, JSON): OpenApiTypes.OBJECT}
+    )
     def get(self, request: Request) -> HttpResponse:  # noqa: ARG002 - DRF's signature
-        """Write all event types to a file that can be imported."""
+        """Export all event types; the file can be imported."""
         return download_of(EventType.objects.configured())
 
     @extend_schema(
         operation_id="import_event_types",
+        tags=["event-types"],
         parameters=[ImportQuery],
         request={JSON: OpenApiTypes.OBJECT},
         responses=ImportedFile,
     )
     def post(self, request: Request) -> Response:
-        """Create and change event types as the file says: all of it, or nothing if anything is wrong."""
+        """Import event types: create and change them as the file says, all of it, or nothing if anything is wrong."""
         dry_run = note_dry_run(request, query_of(request, ImportQuery))
         imported = import_event_types(body_of(request, max_bytes=settings.MAX_BODY_BYTES), dry_run=dry_run)
         return Response(ImportedFile({"dry_run": dry_run, "results": imported}).data)

@@ -46,6 +46,11 @@ class Resource(Records[Record], Generic[Record]):
     permission_classes = [ReadOrWrite]
     http_method_names = ["get", "head", "post", "patch", "delete"]
     needs: ClassVar[Needs] = {"get": Scope.READ, **dict.fromkeys(("post", "patch", "delete"), Scope.CONFIGURE)}
+    problems = {
+        "create": ("name_taken", "conflict", "length_required"),
+        "partial_update": ("name_taken", "conflict", "length_required"),
+        "destroy": ("still_in_use", "length_required"),
+    }
     writers: ClassVar[frozenset[KeyKind]] = frozenset({KeyKind.MANAGEMENT})
     links: ClassVar[tuple[str, ...]] = ()
     """Many-to-many fields."""
@@ -56,22 +61,22 @@ class Resource(Records[Record], Generic[Record]):
         check_length_given(request.META)
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Read one."""
+        """Read a record."""
         return self.answer(self.get_object())
 
     def create(self, request: Request) -> Response:
-        """Create one."""
+        """Create a record."""
         values = self.valid(request)
         links = {name: values.pop(name, []) for name in self.links}
         return self.created(edit.create(self.get_queryset().model(**values), links=links))
 
     def partial_update(self, request: Request, **_: Any) -> Response:
-        """Change the given fields, if `If-Match` still holds."""
+        """Update a record: change the given fields, if `If-Match` still holds."""
         changes = self.valid(request, partial=True)
         return self.answer(edit.change(self.selected(), changes=changes, expected=expected_versions(request)))
 
     def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete one, if `If-Match` still holds and nothing depends on it."""
+        """Delete a record; `If-Match` must still hold, and nothing may depend on it."""
         refuse_body(request)
         edit.remove(self.selected(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -119,13 +124,13 @@ class ActivatedResource(Resource[Record], Generic[Record]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, **_: str) -> Response:
-        """Let it qualify for new messages and send pending ones."""
+        """Activate a record: it qualifies for new messages, and pending ones are sent."""
         return self.change_by_action(request, edit.change, changes={"status": Status.ACTIVE})
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def inactivate(self, request: Request, **_: str) -> Response:
-        """Stop sending; pending messages are kept, and messages published from now on do not qualify."""
+        """Inactivate a record: pending messages are kept and not sent, and those published meanwhile never reach it."""
         return self.change_by_action(request, edit.change, changes={"status": Status.INACTIVE})
 
 
@@ -155,6 +160,7 @@ class HeadersField(serializers.Field[Any, Any, Any, Any]):
 class PublisherSerializer(StrictModelSerializer[Publisher]):
     """A publisher."""
 
+    example = {"name": "shop", "description": "The shop's back end.", "event_types": ["Shop.Order.Placed"]}
     event_types = NamesField(
         child_relation=NameField[EventType](queryset=EventType.objects.all()),
         required=False,
@@ -180,6 +186,7 @@ class Publishers(Resource[Publisher]):
 class SubscriberSerializer(StrictModelSerializer[Subscriber]):
     """A subscriber."""
 
+    example = {"name": "warehouse", "description": "Packs and ships orders."}
     fixed = ("status",)
     elsewhere = {"status": ": POST …/activate or …/inactivate"}
     headers = HeadersField(help_text="Sent with every delivery.")
@@ -210,6 +217,14 @@ class Subscribers(ActivatedResource[Subscriber]):
 class RetryPolicySerializer(StrictModelSerializer[RetryPolicy]):
     """A retry policy; missing fields have the values of the default policy, TeamForge."""
 
+    example = {
+        "name": "patient",
+        "schedule": [60, 600, 3600],
+        "max_delay_seconds": 3600,
+        "max_retries": 3,
+        "on_exhausted": "FAIL",
+    }
+
     class Meta:
         model = RetryPolicy
         read_only_fields = ("is_preset", *BROKER_FIELDS)
@@ -223,3 +238,8 @@ class RetryPolicies(Resource[RetryPolicy]):
     serializer_class = RetryPolicySerializer
     lookup_field = lookup_value_converter = "name"
     order = Order("retry policies", "name")
+    problems = {
+        **Resource.problems,
+        "partial_update": ("preset", *Resource.problems["partial_update"]),
+        "destroy": ("preset", *Resource.problems["destroy"]),
+    }

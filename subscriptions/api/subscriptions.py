@@ -58,6 +58,12 @@ class EventTypeField(NameField[EventType]):
 class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     """A subscription without its signing secret."""
 
+    example = {
+        "subscriber": "warehouse",
+        "event_type": "Shop.Order.Placed",
+        "endpoint": "https://warehouse.example/hooks/orders",
+        "filter": "$$->'Body'->'order' > '1000'",
+    }
     fixed = ("subscriber", "event_type", "event_pattern", "status")
     elsewhere = {"status": ": POST …/activate or …/inactivate"}
     subscriber = OwnSubscriberField(queryset=Subscriber.objects.all())
@@ -120,6 +126,7 @@ class NewSubscriptionSerializer(SubscriptionSerializer):
 class SecretRotation(StrictSerializer):
     """How a signing secret is rotated."""
 
+    example = {"overlap_seconds": 86_400}
     overlap_seconds = overlap_field(
         OVERLAP,
         MAX_OVERLAP,
@@ -146,6 +153,7 @@ class Subscriptions(ActivatedResource[Subscription]):
     visible_to = staticmethod(subscriptions_for)
     related = ("subscriber", "event_type", "retry_policy")
     writers = frozenset({KeyKind.MANAGEMENT, KeyKind.SUBSCRIBER})
+    problems = {**ActivatedResource.problems, "rotate_secret": ("too_many_secrets",)}
 
     def filtered(self, rows: QuerySet[Subscription], query: Mapping[str, Any]) -> QuerySet[Subscription]:
         """Return the rows with the filters' values; those of an event type include patterns that match it."""
@@ -158,14 +166,17 @@ class Subscriptions(ActivatedResource[Subscription]):
 
     @extend_schema(responses={201: NewSubscriptionSerializer})
     def create(self, request: Request) -> Response:
-        """Create one; only this answer has its signing secret."""
+        """Create a subscription; only this answer has its signing secret."""
         created = edit.create(Subscription(**self.valid(request)))
         return self.created(created, signing_secret=created.signing_secret)
 
     @extend_schema(request=SecretRotation, responses=NewSubscriptionSerializer)
     @action(detail=True, methods=["post"], url_path="rotate-secret")
     def rotate_secret(self, request: Request, **_: str) -> Response:
-        """Give it a new signing secret; the old one also signs for a while. Only this answer has the new secret."""
+        """Rotate the signing secret of a subscription; the old one also signs for a while.
+
+        Only this answer has the new secret.
+        """
         asked = valid(SecretRotation, request)
         rotated = signing_secrets.rotate_secret(
             self.selected(),
@@ -177,5 +188,5 @@ class Subscriptions(ActivatedResource[Subscription]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"], url_path="end-overlap")
     def end_overlap(self, request: Request, **_: str) -> Response:
-        """Stop signing with old signing secrets now."""
+        """End the overlap of signing secrets: old ones do not sign from now on."""
         return self.change_by_action(request, signing_secrets.end_overlap)

@@ -16,4 +16,4 @@ router.register("retry-policies", RetryPolicies, basename="retry-policy")
 router.register("subscribers", Subscribers, basename="subscriber")
 router.register("subscriptions", Subscriptions, basename="subscription")
 
-urlpatterns = [path("event-type-file", EventTypeFile.as_view(), name="event-type-file"), path("", include(router.urls))]
+urlpatterns = [path("", include(router.urls)), path("event-type-file", EventTypeFile.as_view(), name="event-type-file")]

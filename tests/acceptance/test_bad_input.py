@@ -35,9 +35,9 @@ OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUN
 
 
 HOLDERS: Final = ("management", "publisher", "subscriber", "")
-NEVER_MANAGED: Final = {"api_keys_revoke_create", "api_keys_rotate_create", "summary_runs_create"}
+NEVER_MANAGED: Final = {"revoke_api_key", "rotate_api_key", "create_summary_run"}
 """With a management key these could revoke the keys of this run, or start Spark for each example."""
-LEFT: Final = {"event_types_destroy", "publishers_destroy", "retry_policies_destroy", "subscribers_destroy"}
+LEFT: Final = {"delete_event_type", "delete_publisher", "delete_retry_policy", "delete_subscriber"}
 """Only unknown names are deleted, because other operations need the objects."""
 
 

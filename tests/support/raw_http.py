@@ -65,7 +65,7 @@ class Answer:
         assert self.headers["content-type"] == PROBLEM, (self.status, self.body[:300])
         said = self.json
         assert said.keys() >= {"type", "title", "status", "detail", "code"}, said
-        assert (said["status"], said["type"]) == (self.status, f"urn:broker:{said['code']}")
+        assert (said["status"], said["type"]) == (self.status, f"/api/docs/problems#{said['code']}")
         return self.status, said["code"]
 
 

@@ -178,6 +178,8 @@ class _KnownFields:
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """For fields that cannot be set here: where they can."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """A request, for the OpenAPI document."""
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values."""

@@ -50,7 +50,7 @@ class ProblemType:
     def document(self, detail: str = "", **members: object) -> dict[str, object]:
         """Return the problem's JSON object."""
         title = self.title or self.code.replace("_", " ").capitalize()
-        head = {"type": f"urn:broker:{self.code}", "code": self.code, "title": title, "status": self.status}
+        head = {"type": f"/api/docs/problems#{self.code}", "code": self.code, "title": title, "status": self.status}
         return {**head, "detail": detail or self.detail or title, **members}
 
 

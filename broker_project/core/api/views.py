@@ -90,11 +90,12 @@ def operation(
     *,
     base: type[APIView] = APIView,
     parser_classes: Sequence[type[BaseParser]] = tuple(APIView.parser_classes),
+    problems: Sequence[str] = (),
     **schema: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
     """Make a view with one method of a function; `schema` is what drf-spectacular's `extend_schema` takes.
 
-    The function's name is the operation id, its docstring the description.
+    The function's name is the operation id, its docstring the description; `problems` are codes of problems.
     """
 
     def view_of(act: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
@@ -108,6 +109,7 @@ def operation(
             "permission_classes": [permission],
             "parser_classes": parser_classes,
             "needs": {method: scope},
+            "problems": {method: problems},
             method: extend_schema(operation_id=act.__name__, **schema)(handler),
         }
         view_class: type[APIView] = type(act.__name__, (base,), members)
@@ -125,6 +127,8 @@ class Records(Audited, GenericViewSet[Record], Generic[Record]):
     lookup_value_converter = "int"
     needs: ClassVar[Mapping[str, str]]
     """The scope that each method takes."""
+    problems: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The codes of the problems that only some operations have, by action."""
     visible_to: ClassVar["staticmethod[[Any], QuerySet[Any]] | None"] = None
     """Returns the records that a key can see; None: all of `queryset`."""
     order: ClassVar[Order]
@@ -153,12 +157,12 @@ class Records(Audited, GenericViewSet[Record], Generic[Record]):
         return page_of(self.filtered(self.get_queryset(), query).prefetch_related(*self.related), self.order, query)
 
     def list(self, request: Request) -> Response:
-        """List them, a page at a time."""
+        """List records; `next` and `previous` are the addresses of the neighbouring pages."""
         page = self.page(query_of(request, self.filters))
         return page_response(request, page, self.shown(page.rows))
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Read one."""
+        """Read a record."""
         (one,) = self.shown([self.get_object()])
         return Response(one)
 

@@ -1,6 +1,8 @@
 """What every operation of the API does: problem documents, pages, versions, and its OpenAPI document."""
 
 import io
+import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -10,12 +12,15 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from jsonschema_rs import Draft202012Validator
 
 from broker_project.core.api import openapi
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from subscriptions.models import EventType, Scope, Subscriber
 from tests.support import factories
-from tests.support.api import api_document, client_of, problem_of
+from tests.support.api import api_document, client_of, problem_of, publish
+from tests.support.bad_input.rows import ROWS
+from tests.support.bad_input.shop import Row
 
 JSON = "application/json"
 SUBSCRIBERS = "/api/v1/subscribers"
@@ -66,15 +71,105 @@ def test_every_operation_documents_its_scope_and_its_problems(document: dict[str
     assert all(
         f"Takes a key with the scope `{one['security'][0]['apiKey'][0]}`." in one["description"] for one in operations
     )
-    assert {str(list(operation["responses"]["default"]["content"])) for operation in operations} == {
-        "['application/problem+json']"
+    assert {str(operation["responses"]["default"]) for operation in operations} == {
+        "{'$ref': '#/components/responses/problem'}"
     }
+    assert [*document["components"]["responses"]["problem"]["content"]] == ["application/problem+json"]
 
 
-def test_every_operation_has_a_short_summary(document: dict[str, Any]) -> None:
-    operations = [one for operations in document["paths"].values() for one in operations.values()]
-    assert all(0 < len(one["summary"]) < 90 and one["summary"][-1].isalnum() for one in operations)
+def operations_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for operations in document["paths"].values() for one in operations.values()]
+
+
+def test_every_operation_has_a_short_summary_that_names_what_it_is_about(document: dict[str, Any]) -> None:
+    summaries = [one["summary"] for one in operations_of(document)]
+    assert all(0 < len(one) < 90 and one[-1].isalnum() for one in summaries)
+    assert [one for one in summaries if {"it", "its", "one", "them", "record", "records"} & {*one.split()}] == []
     assert "behaviour" not in str(document)
+
+
+def test_operation_ids_are_a_verb_and_a_noun(document: dict[str, Any]) -> None:
+    found = [one["operationId"] for one in operations_of(document)]
+    assert len({*found}) == len(found)
+    assert {"list_deliveries", "read_retry_policy", "update_event_type", "revoke_api_key"} < {*found}
+    assert {name.split("_")[-1] for name in found} & {"create", "list", "retrieve", "update", "destroy"} == set()
+
+
+def test_operations_are_grouped_in_the_order_of_use(document: dict[str, Any]) -> None:
+    tags = [tag["name"] for tag in document["tags"]]
+    assert all(tag["description"] for tag in document["tags"])
+    assert {name for one in operations_of(document) for name in one["tags"]} == {*tags}
+    first = operations_of(document)[0]
+    assert (tags[0], first["operationId"], first["parameters"][0]["name"]) == ("events", "publish_event", "event_type")
+
+
+def documented_codes(document: dict[str, Any], row: Row) -> Any:
+    """Return the codes that the operation documents for the row's status, or None if the document does not have it."""
+    path = row.path.partition("?")[0]
+    for template, operations in document["paths"].items():
+        if row.method.lower() in operations and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/%]+", re.escape(template)), path):
+            answer = operations[row.method.lower()]["responses"].get(str(row.status), {})
+            return answer.get("$ref", "").rpartition("/")[2].split(".")
+    return None
+
+
+def test_operations_document_the_problems_that_bad_input_is_answered_with(document: dict[str, Any]) -> None:
+    asked = [(row, documented_codes(document, row)) for row in ROWS if "{" not in row.path]
+    assert len([row for row, codes in asked if codes]) > 100
+    on_any = {"ambiguous_host", "unknown_host", "repeated_header", "unreadable_header", "incomplete_body"}
+    ours = on_any | {"method_not_allowed"}
+    assert {(str(row), row.code) for row, codes in asked if codes and row.code not in {*codes, *ours}} == set()
+
+
+def test_examples_are_everywhere_and_fit(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    examples = {name: schema["examples"] for name, schema in schemas.items() if "examples" in schema}
+    assert {name for name, schema in schemas.items() if schema.get("type") == "object"} <= {*examples}
+    for name, (example,) in examples.items():
+        whole = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+        assert [(name, str(one)) for one in Draft202012Validator(whole).iter_errors(example)] == []
+
+
+@pytest.mark.parametrize("answer", ["AcceptedEvent", "Delivery", "PaginatedSubscriptionList"])
+def test_examples_of_answers_are_lifelike(document: dict[str, Any], answer: str) -> None:
+    (example,) = document["components"]["schemas"][answer]["examples"]
+    assert {
+        "AcceptedEvent": {"id": 2611200000000001, "outcome": "ROUTED", "deliveries": 1},
+        "Delivery": {**example, "subscriber": "warehouse", "status": "DELIVERED", "attempts": 1, "due_at": None},
+        "PaginatedSubscriptionList": {**example, "next": None, "previous": None},
+    }[answer] == example
+
+
+def test_example_requests_are_accepted(document: dict[str, Any], management: Client) -> None:
+    for path, status in {
+        "event-types": 201,
+        "publishers": 201,
+        "subscribers": 201,
+        "retry-policies": 201,
+        "subscriptions": 201,
+        "api-keys": 201,
+        "events": 202,
+        "filters/test": 200,
+        "scripts/test": 200,
+        "replays": 200,
+    }.items():
+        schema = document["paths"][f"/api/v1/{path}"]["post"]["requestBody"]["content"][JSON]["schema"]
+        (example,) = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["examples"]
+        answer = management.post(f"/api/v1/{path}", example)
+        assert (path, answer.status_code) == (path, status), answer.content
+    schema = document["paths"]["/api/v1/events/{event_type}"]["post"]["requestBody"]["content"][JSON]["schema"]
+    answer = publish(management, json.dumps(schema["examples"][0]).encode())
+    assert answer.json()["deliveries"] == 1
+
+
+def test_the_type_of_a_problem_is_its_row_in_a_page(document: dict[str, Any]) -> None:
+    kind = client_of().get(f"{PUBLISHERS}/nobody").json()["type"]
+    page = Client().get(kind)
+    assert (page.status_code, kind.partition("#")[2]) == (200, "not_found")
+    codes = re.findall(r'<tr id="(\w+)">', page.content.decode())
+    named = {code for name in document["components"]["responses"] for code in name.split(".")} - {"problem"}
+    assert len(named) > 40
+    assert named - {*codes} == set()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +237,7 @@ def test_every_operation_documents_limits_and_rate_headers(document: dict[str, A
             assert expected <= {*answers}, path
             told = [one.get("headers", {}) for one in answers.values() if "$ref" not in one]
             assert {"RateLimit" in headers for headers in told} == {"security" in operation}, path
-    assert {*document["components"]["responses"]["TooManyRequests"]["headers"]} >= {"RateLimit", "Retry-After"}
+    assert {*document["components"]["responses"]["too_many_requests"]["headers"]} >= {"RateLimit", "Retry-After"}
 
 
 @pytest.mark.parametrize("tag", ['"1"', '"7", "1"', "*"])

@@ -172,7 +172,8 @@ def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled
     said = [call(reader, "ack", receipt=receipt) for receipt in (stale, FORGED, newest, newest)]
     assert [problem_of(answer) for answer in said[:2]] == [(409, "stale_receipt"), (404, "unknown_receipt")]
     told = said[0].json()
-    assert (told["type"], told["receipt"], told["delivery_status"]) == ("urn:broker:stale_receipt", stale, "IN_FLIGHT")
+    assert told["type"] == "/api/docs/problems#stale_receipt"
+    assert (told["receipt"], told["delivery_status"]) == (stale, "IN_FLIGHT")
     done = {"receipt": newest, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"}
     assert [(answer.status_code, answer.json()) for answer in said[2:]] == [(200, done)] * 2
     assert problem_of(call(reader, "nack", receipt=newest)) == (409, "acknowledged")

@@ -38,7 +38,7 @@ def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
     answer = Client().get(SOME_LIST)
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
     assert answer["Content-Type"] == "application/problem+json"
-    problem = {"type": "urn:broker:unauthenticated", "code": "unauthenticated", "title": "Unauthenticated"}
+    problem = {"type": "/api/docs/problems#unauthenticated", "code": "unauthenticated", "title": "Unauthenticated"}
     assert answer.json() == {**problem, "status": 401, "detail": "Authentication credentials were not provided."}
 
 

@@ -184,7 +184,7 @@ def test_a_payload_that_violates_the_schema_is_refused_with_all_errors(order_pai
     assert (answer.status_code, answer.json()) == (
         422,
         {
-            "type": "urn:broker:schema_violated",
+            "type": "/api/docs/problems#schema_violated",
             "code": "schema_violated",
             "title": "Schema violated",
             "status": 422,

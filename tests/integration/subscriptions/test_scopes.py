@@ -207,7 +207,8 @@ def test_the_error_names_the_scopes_that_cannot_be_passed_on() -> None:
     factories.publisher("till")
     _, token = factories.api_key(scopes=["keys", "read"])
     answer = issued(token, kind="PUBLISHER", publisher="till")
-    problem = {"type": "urn:broker:beyond_issuer", "code": "beyond_issuer", "title": "Beyond the issuer", "status": 403}
+    head = {"type": "/api/docs/problems#beyond_issuer", "code": "beyond_issuer"}
+    problem = {**head, "title": "Beyond the issuer", "status": 403}
     detail = "An issuer cannot pass on a scope that it does not have: publish, operate."
     assert answer.json() == {**problem, "detail": detail}
 

@@ -66,7 +66,7 @@ def test_an_exception_is_answered_with_one_problem(error: Exception, status: int
     answer = problem_response(error)
     assert answer is not None
     assert (answer.status_code, answer.data["status"], answer.data["code"]) == (status, status, code)
-    assert answer.data["type"] == f"urn:broker:{code}"
+    assert answer.data["type"] == f"/api/docs/problems#{code}"
     assert answer.content_type == "application/problem+json"
     assert "secret" not in answer.data["detail"]
 
@@ -93,7 +93,7 @@ def test_an_app_can_register_its_own_exceptions(monkeypatch: pytest.MonkeyPatch)
     register({Sold: ProblemType(410, "sold", "Sold", members=lambda error: {"to": error.args[0]})})
     answer = problem_response(SoldTwice("Ada"))
     assert answer is not None
-    problem = {"type": "urn:broker:sold", "code": "sold", "title": "Sold", "status": 410}
+    problem = {"type": "/api/docs/problems#sold", "code": "sold", "title": "Sold", "status": 410}
     assert answer.data == {**problem, "detail": "Ada", "to": "Ada"}
 
 
