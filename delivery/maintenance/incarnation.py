@@ -8,6 +8,7 @@ unfinished may have been sent already, so it is uncertain; and the processes tha
 """
 
 import os
+from collections import deque
 from typing import Any, Final
 
 import psycopg
@@ -155,14 +156,18 @@ def guard_connections() -> None:
 
 
 class NewestIds:
-    """The newest ids that a process has seen: where the next are lower, files of the database were restored."""
+    """The ids that a process has seen last: where the next are lower, files of the database were restored.
+
+    What it saw the time before counts, a second earlier: a server that crashes may forget ids of its last moment, which
+    nobody else has seen.
+    """
 
     def __init__(self) -> None:
-        self._newest: dict[str, int] = {}
+        self._seen: deque[dict[str, int]] = deque(maxlen=2)
 
     def went_back(self) -> bool:
         """Look again; return whether an id will be given that has been given before."""
         last: dict[str, int] = dict(rows(LAST_IDS))
-        went_back = any(last[name] < newest for name, newest in self._newest.items())
-        self._newest = last
-        return went_back
+        before = self._seen[0] if len(self._seen) == self._seen.maxlen else {}
+        self._seen.append(last)
+        return any(last[name] < newest for name, newest in before.items())

@@ -16,7 +16,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
-from delivery.maintenance.incarnation import MARGIN
+from delivery.maintenance.incarnation import MARGIN, NewestIds
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
@@ -28,6 +28,7 @@ from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
 from subscriptions.models import Subscription
 from tests.support import broker
+from tests.support.database import execute
 from tests.support.factories import subscription
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -106,6 +107,17 @@ def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_
     assert Line.objects.get(pk=line.pk).epoch > driven.claim.epoch + jumped / 2  # whatever a lost worker has claimed
     broker.publish_numbered(wanted.event_type, 1)
     assert Delivery.objects.latest("id").pk > delivery.id + MARGIN
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.parametrize(("looks", "is_noticed"), [(1, False), (2, True)])
+def test_ids_that_go_back_are_noticed_unless_a_crash_explains_it(
+    storage: None, looks: int, *, is_noticed: bool
+) -> None:
+    newest = NewestIds()
+    assert [newest.went_back() for _ in range(looks)] == [False] * looks
+    execute("SELECT setval('delivery_delivery_id_seq', last_value - 1) FROM delivery_delivery_id_seq")
+    assert newest.went_back() is is_noticed
 
 
 @pytest.mark.behaviour("4.11")
