@@ -1,9 +1,13 @@
 """Clocks are set ahead and back: nothing is lost, and work waits for no time that the right clock has yet to reach."""
 
 import itertools
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +16,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.breakage import away, clock_of_its_own
+from broker_project.stack.supervisor import Child, Service
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load, publisher_of
@@ -29,8 +33,39 @@ UNREAD = 10
 """Messages of each kind."""
 KEPT = {"Idempotency-Key": "kept"}
 LIVES = {"Broker-TTL": "1h"}
+SHIFTED_CLOCK = Path(__file__).with_name("shifted_clock.c")
 
 Set = Callable[[timedelta], None]
+
+
+@contextmanager
+def clock_of_its_own(child: Child, folder: Path) -> Iterator[Set]:
+    """Restart a process with a wall clock of its own inside; give what sets that ahead of the right time, or back."""
+    library, shift = folder / "shifted_clock.so", folder / "shift"
+    compiler = shutil.which("gcc")
+    if not compiler:
+        pytest.skip("gcc, which compiles what shifts a process's clock, is not installed")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, SHIFTED_CLOCK], check=True)
+    shift.write_bytes(bytes(8))
+
+    def set_ahead(by: timedelta) -> None:
+        with shift.open("r+b") as file:  # in place: it is mapped
+            file.write(int(by.total_seconds()).to_bytes(8, sys.byteorder, signed=True))
+
+    right = child.service
+    shifted = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
+    try:
+        _restart_as(child, replace(right, environment={**right.environment, **shifted}))
+        yield set_ahead
+    finally:
+        _restart_as(child, right)
+
+
+def _restart_as(child: Child, service: Service) -> None:
+    child.stop()
+    child.service = service
+    child.start()
+    child.wait_until_ready()
 
 
 @pytest.fixture
@@ -75,7 +110,7 @@ def wait_until_all_go_on(load: Load) -> None:
 def test_the_databases_clock_is_ahead_for_a_while(
     load: Load, figures: Report, box: MailboxLoad, unavailable: Endpoint, set_clock: Set, ahead: str
 ) -> None:
-    box.publishers.append(publisher_of(box.broker, [box.event_type], itertools.count(UNREAD), 1, headers=LIVES))
+    box.publishers.append(publisher_of(box.broker, [box.event_type], itertools.count(UNREAD + 1), 1, headers=LIVES))
     for _ in range(UNREAD):
         box.publishers[0].publish()
         box.publishers[-1].publish()
@@ -126,9 +161,9 @@ def test_the_databases_clock_is_set_back(
 def test_a_workers_clock_is_wrong(load: Load, figures: Report, tmp_path: Path, off: str) -> None:
     only, *others = load.broker.workers()
     load.start()
-    with clock_of_its_own(only, tmp_path) as set_clock, ExitStack() as until_the_end:
-        for other in others:
-            until_the_end.enter_context(away(other))
+    for other in others:
+        other.stop()
+    with clock_of_its_own(only, tmp_path) as set_clock:
         set_clock(OFF[off])
         wait_until_all_go_on(load)
         begun = len(load.receiver.log)

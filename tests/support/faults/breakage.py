@@ -6,12 +6,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,13 +21,12 @@ from psycopg import sql
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.supervisor import Child, Service
+from broker_project.stack.supervisor import Child
 from delivery.maintenance.partitions import SEQUENCES
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
 RESTART_SECONDS = 60.0
-SHIFTED_CLOCK = Path(__file__).with_name("shifted_clock.c")
 SWEEP = "Sending due task do chores"
 """What beat logs every thirty seconds."""
 
@@ -108,36 +105,6 @@ def hung(child: Child) -> Iterator[None]:
     finally:
         for process in reversed(processes):
             os.kill(process, signal.SIGCONT)
-
-
-@contextmanager
-def clock_of_its_own(child: Child, folder: Path) -> Iterator[Callable[[timedelta], None]]:
-    """Restart a process with a wall clock of its own inside; give what sets that ahead of the right time, or back."""
-    library, shift = folder / "shifted_clock.so", folder / "shift"
-    compiler = shutil.which("gcc")
-    if not compiler:
-        pytest.skip("gcc, which compiles what shifts a process's clock, is not installed")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, SHIFTED_CLOCK], check=True)
-    shift.write_bytes(bytes(8))
-
-    def set_ahead(by: timedelta) -> None:
-        with shift.open("r+b") as file:  # in place: it is mapped
-            file.write(int(by.total_seconds()).to_bytes(8, sys.byteorder, signed=True))
-
-    right = child.service
-    shifted = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
-    try:
-        _restart_as(child, replace(right, environment={**right.environment, **shifted}))
-        yield set_ahead
-    finally:
-        _restart_as(child, right)
-
-
-def _restart_as(child: Child, service: Service) -> None:
-    child.stop()
-    child.service = service
-    child.start()
-    child.wait_until_ready()
 
 
 @contextmanager
