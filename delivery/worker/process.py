@@ -18,9 +18,9 @@ from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.notify import Link
-from delivery.dispatch.sweep import SweepMemory, due_lines, wake_workers_of
+from delivery.dispatch.sweep import DueLine, SweepMemory, due_lines, wake_workers_of
 from delivery.limits import (
-    LINES_PER_TASK,
+    MAX_IN_FLIGHT,
     NAME_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
@@ -148,9 +148,13 @@ class Worker(threading.Thread):
             end_process()
         due = due_lines()
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
-        untaken = wake_workers_of(due)
-        random.shuffle(due)  # without Redis there may be more than it has places for: each gets its chance
-        left = {*self._memory.left_to_us(due, untaken, time.monotonic())[:LINES_PER_TASK]}
+        self._run_left(due, untaken=wake_workers_of(due))
+
+    def _run_left(self, due: list[DueLine], untaken: Collection[str]) -> None:
+        """Run the due lines that are left to this process, as many as it has places for."""
+        random.shuffle(due)  # there may be more: each gets its chance
+        places = max(0, MAX_IN_FLIGHT - len(self.event_loop.lines))
+        left = {*self._memory.left_to_us(due, untaken, time.monotonic())[:places]}
         for queue in {line.queue for line in due if line.id in left}:
             line_ids = [line.id for line in due if line.id in left and line.queue == queue]
             take_turn(queue, line_ids, self.event_loop, NO_LINK)

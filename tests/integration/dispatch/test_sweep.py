@@ -22,6 +22,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed
+from delivery.limits import MAX_IN_FLIGHT
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
@@ -362,6 +363,18 @@ def test_a_name_is_a_workers_own_as_long_as_it_lives(storage: None, monkeypatch:
             second.stop()
     said = [one["event"] for one in logged if one["event"] in {"worker.started", "worker.name_taken"}]
     assert said == ["worker.started", "worker.name_taken"]
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.parametrize(("untaken", "number"), [({"topic"}, 5_000), (set(), 0)])
+def test_without_redis_a_worker_runs_as_many_lines_as_it_has_places_for(
+    monkeypatch: pytest.MonkeyPatch, untaken: set[str], number: int
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(process, "take_turn", lambda _queue, line_ids, *_: taken.extend(line_ids))
+    worker = lone_worker("w")
+    worker._run_left([DueLine(line_id, "topic", 0, "") for line_id in range(5_000)], untaken)
+    assert len(taken) == min(number, MAX_IN_FLIGHT)
 
 
 @pytest.mark.behaviour("11.3")
