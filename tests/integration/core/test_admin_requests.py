@@ -302,7 +302,7 @@ def test_a_refusal_says_whom_to_ask_and_links_back(permissions: tuple[str, ...])
     for told in (
         "You do not have permission to do this",
         "Nothing has been changed.",
-        "ask one for the permission you need",
+        "Superusers assign roles and permissions: ask one.",
         'href="/admin/"',
     ):
         assert told in refused.text
