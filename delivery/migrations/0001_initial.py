@@ -611,6 +611,12 @@ class Migration(migrations.Migration):
                 ("last_given", models.BigIntegerField(blank=True, null=True)),
                 ("newest_filed", models.BigIntegerField(blank=True, null=True)),
                 ("sliced_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "transactions",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.TextField(), blank=True, null=True, size=None
+                    ),
+                ),
                 ("reason", models.TextField(blank=True, db_default="", default="")),
                 ("created_by", models.CharField(blank=True, db_default="", default="", max_length=255)),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

@@ -106,7 +106,9 @@ class Replay(models.Model):
     newest_filed = models.BigIntegerField(null=True, blank=True)
     """Of a backfill: the newest message that it looks at, known once nobody older is still publishing."""
     sliced_at = models.DateTimeField(null=True, blank=True)
-    """Of a replay: since when its pace counts. Of a backfill that waits: it waits for publishes that began before."""
+    """Of a replay: since when its pace counts. Of a backfill that waits: since when it waits for `transactions`."""
+    transactions = ArrayField(models.TextField(), null=True, blank=True)
+    """Of a backfill that waits: PostgreSQL's virtual ids of those that may have published before it began."""
     reason = models.TextField(blank=True, default="", db_default="")
     """Why it failed, was cancelled or made fewer than were counted."""
     created_by = models.CharField(max_length=255, blank=True, default="", db_default="")

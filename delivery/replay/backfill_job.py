@@ -62,8 +62,15 @@ KEPT: Final = WALK.format(arms=ARMS)
 COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
 NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
 
-WAIT: Final = "UPDATE delivery_replay SET sliced_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = %s"
-"""Sees every transaction that may have published before the subscription was changed."""
+WAIT: Final = """
+UPDATE delivery_replay
+   SET sliced_at = clock_timestamp(), updated_at = clock_timestamp(), transactions = ARRAY(
+     SELECT l.virtualxid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+      WHERE l.locktype = 'virtualxid' AND a.datname = current_database() AND a.backend_type = 'client backend'
+        AND l.pid <> pg_backend_pid())
+ WHERE id = %s
+"""
+"""Sees every transaction that may have published before the subscription was changed; no clock tells them apart."""
 
 DRAW: Final = """
 WITH drawn AS MATERIALIZED (
@@ -236,9 +243,7 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
    AND (state <> 'CANCELLING'
         OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
    AND (state NOT IN ('WAITING', 'CANCELLING') OR sliced_at IS NULL OR NOT EXISTS (
-     SELECT FROM pg_stat_activity a
-      WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
-        AND a.xact_start < sliced_at))
+     SELECT FROM pg_locks l WHERE l.locktype = 'virtualxid' AND l.virtualxid = ANY (transactions)))
  ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 """A WAITING job is taken once every transaction is over that may have published with the old subscription.

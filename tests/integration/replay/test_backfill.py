@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import Error
+from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.stack.load.receiver import Receiver
@@ -70,6 +71,8 @@ def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "ps
     live = broker.publish_numbered(kind, 2, first=3)
     for _ in range(5):
         go_on()
+    Replay.objects.update(sliced_at=Now() - timedelta(hours=1))  # the database's clock was set back meanwhile
+    go_on()
     assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, live)
     elsewhere.execute(
         "INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
