@@ -42,6 +42,7 @@ TAGS: Final = {
     "senders": "What the senders of QUEUE events do.",
     "summaries": "What happened in each hour and day, summarized by Spark.",
     "summary-runs": "The runs that make the summaries.",
+    "metrics": "Numbers for Prometheus.",
 }
 """The groups of operations, in the order in which they are needed, by the first part of the path."""
 VERBS: Final = {"retrieve": "read", "partial_update": "update", "destroy": "delete"}
