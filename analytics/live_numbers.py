@@ -81,6 +81,11 @@ class Numbers:
         return self.deliveries / self.minutes
 
     @property
+    def failed(self) -> int:
+        """How many of the eligible ones were not delivered."""
+        return self.eligible - self.delivered
+
+    @property
     def success(self) -> float | None:
         """The share of the eligible ones that was delivered; None without any."""
         return self.delivered / self.eligible if self.eligible else None
@@ -119,9 +124,9 @@ def total(newest: dt.datetime, minutes: int) -> Numbers:
     return _numbers(minutes, *found[0]) if found else Numbers(minutes)
 
 
-def by_subscriber(newest: dt.datetime) -> LastMinutes:
-    """Return the numbers of each subscriber in the last hour, or less if that would be too many rows."""
-    return _added_up(BY_SUBSCRIBER, newest, None)
+def by_subscriber(newest: dt.datetime, subscriber_id: int | None = None) -> LastMinutes:
+    """Return the numbers of each subscriber, or of one, in the last hour, or less if that would be too many rows."""
+    return _added_up(BY_SUBSCRIBER, newest, subscriber_id)
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:

@@ -1,11 +1,13 @@
-"""Summaries, a page at a time or as files, and the runs that make them; for management."""
+"""Summaries, a page at a time or as files, and the runs that make them; and live numbers of one subscriber."""
 
 import datetime as dt
+from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.http import FileResponse, Http404, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -14,18 +16,28 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from analytics import live_numbers
+from analytics.live_numbers import Numbers
 from analytics.models import Run, RunState, RunWindow
 from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import Table
 from analytics.run_requests import NotARange, request_range
 from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, rows_between
 from analytics.windows import Range, latest
-from broker_project.core.api.fields import MomentField, OneOfField, StrictSerializer, TextField, TruthField
+from broker_project.core.api.fields import (
+    MomentField,
+    NullableTime,
+    OneOfField,
+    StrictSerializer,
+    TextField,
+    TruthField,
+)
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from broker_project.core.api.problems import InvalidQuery, ProblemType, register
 from broker_project.core.api.views import Records, operation, valid
-from subscriptions.api.permissions import MayManage
-from subscriptions.models import Scope
+from delivery.status.backlog import backlogs
+from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
+from subscriptions.models import EventType, Scope
 
 CSV: Final = "text/csv"
 PARQUET: Final = "application/vnd.apache.parquet"
@@ -121,6 +133,63 @@ def file_of(summary: Table, rows: QuerySet[Any], within: Range, suffix: str) -> 
         return FileResponse(parquet_file(summary, rows), as_attachment=True, filename=name, content_type=PARQUET)
     attached = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingHttpResponse(csv_lines(summary, rows), content_type=CSV, headers=attached)
+
+
+Percentile: Final = partial(serializers.FloatField, default=None, read_only=True, allow_null=True)
+
+
+class NumbersSerializer(serializers.Serializer[Any]):
+    """What ended in the last minutes."""
+
+    deliveries = serializers.IntegerField(help_text="How many ended.")
+    delivered = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Not delivered, and neither cancelled nor done by another.")
+    success = serializers.FloatField(allow_null=True, help_text="The share of these two that was delivered.")
+    p50_ms = Percentile(source="took.p50", help_text="From published to delivered. Null: none was sent and delivered.")
+    p95_ms = Percentile(source="took.p95")
+    p99_ms = Percentile(source="took.p99")
+
+
+class EventTypeNumbersSerializer(NumbersSerializer):
+    """The same of one event type."""
+
+    event_type = serializers.CharField()
+
+
+class StatisticsSerializer(NumbersSerializer):
+    """What ended for a subscriber in the last hour, and what waits for it now."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="The end of the last minute that has been counted.")
+    waiting = serializers.IntegerField(source="backlog.waiting", default=0, read_only=True)
+    is_truncated = serializers.BooleanField(
+        source="backlog.is_cut", default=False, read_only=True, help_text="Whether more waits than was counted."
+    )
+    oldest_since = NullableTime(source="backlog.oldest_since", help_text="Since when the oldest of them waits.")
+    event_types = EventTypeNumbersSerializer(many=True)
+
+
+@operation("get", Scope.READ, MayReceive, responses=StatisticsSerializer)
+def read_statistics(request: Request, name: str) -> Response:
+    """Read the statistics of a subscriber: what ended in the last hour, and what waits now."""
+    subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
+    newest = live_numbers.last_minute() or timezone.now()
+    last = live_numbers.by_subscriber(newest, subscriber.pk)
+    by_event_type = live_numbers.by_event_type(newest, subscriber.pk).numbers
+    names = dict(EventType.objects.filter(pk__in=[*by_event_type]).values_list("pk", "name"))
+    now = {
+        **_shown(last.numbers.get(subscriber.pk, Numbers(last.minutes))),
+        "since": last.since,
+        "until": last.until,
+        "backlog": backlogs(subscriber.pk).get(subscriber.pk),
+        "event_types": [{**_shown(one), "event_type": names.get(key, "")} for key, one in by_event_type.items()],
+    }
+    return Response(StatisticsSerializer(now).data)
+
+
+def _shown(numbers: Numbers) -> dict[str, Any]:
+    names = ("deliveries", "delivered", "failed", "success", "took")
+    return {name: getattr(numbers, name) for name in names}
 
 
 class RunQuery(PageQuery):

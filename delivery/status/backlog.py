@@ -22,7 +22,7 @@ WITH waiting AS MATERIALIZED (
        SELECT (SELECT d.id FROM delivery_open d
                 WHERE d.waits_for = w.it AND d.waits_for <> 'TURN' AND d.subscription_id = s.id ORDER BY d.id LIMIT 1)
          FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it)) d) o
-   WHERE o.oldest IS NOT NULL),
+   WHERE o.oldest IS NOT NULL AND (%(subscriber_id)s::bigint IS NULL OR s.subscriber_id = %(subscriber_id)s::bigint)),
 fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1)) + 1 AS share FROM waiting)
 SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.number = fair.share), min(d.created_at)
@@ -51,6 +51,6 @@ class Backlog(NamedTuple):
     oldest_since: datetime
 
 
-def backlogs() -> dict[int, Backlog]:
-    """Return the backlog of each subscriber that has one."""
-    return {subscriber_id: Backlog(*columns) for subscriber_id, *columns in rows(BACKLOGS)}
+def backlogs(subscriber_id: int | None = None) -> dict[int, Backlog]:
+    """Return the backlog of each subscriber that has one, or of a single one."""
+    return {key: Backlog(*columns) for key, *columns in rows(BACKLOGS, {"subscriber_id": subscriber_id})}

@@ -15,6 +15,7 @@ from delivery.status import backlog
 from delivery.status.backlog import Backlog, backlogs
 from subscriptions.models import Subscription
 from tests.support import factories
+from tests.support.api import client_of
 from tests.support.stored_summaries import bucket_of
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +82,34 @@ def test_numbers_of_each_subscriber_and_event_type() -> None:
     }
     of_shop = live_numbers.by_event_type(NEWEST, shop.subscriber_id)
     assert of_shop.numbers == {shop.event_type_id: Numbers(60, 2, 1, 2, {bucket_of(10): 1})}
+
+
+def test_a_subscriber_reads_its_own_statistics() -> None:
+    shop, store = factories.subscription(), factories.subscription()
+    path = f"/api/v1/subscribers/{shop.subscriber.name}/statistics"
+    assert client_of(store.subscriber).get(path).status_code == 404
+    empty = client_of(shop.subscriber).get(path).json()
+    assert (empty["deliveries"], empty["success"], empty["p95_ms"], empty["event_types"]) == (0, None, None, [])
+    minute(2, of=shop, took={10: 3}, failed=1)
+    minute(1, of=store, took={100: 3})
+    waiting(store, 1)
+    first, _ = waiting(shop, 2)
+    found = client_of(shop.subscriber).get(path).json()
+    ms = middle_of(bucket_of(10))
+    ended = {"deliveries": 4, "delivered": 3, "failed": 1, "success": 0.75, "p50_ms": ms, "p95_ms": ms, "p99_ms": ms}
+    assert found == {
+        **ended,
+        "since": iso(NEWEST - 60 * MINUTE),
+        "until": iso(NEWEST),
+        "waiting": 2,
+        "is_truncated": False,
+        "oldest_since": iso(first.created_at),
+        "event_types": [{**ended, "event_type": shop.event_type and shop.event_type.name}],
+    }
+
+
+def iso(time: dt.datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
 
 
 @pytest.mark.parametrize(("max_rows", "minutes"), [(3, 60), (2, 2), (1, 1), (0, 1)])

@@ -36,6 +36,7 @@ TABLE: Final[dict[Scope, str]] = {
         get mailboxes/{name}/status, get messages, get messages/{id}, get messages/{id}/explanation, get publishers,
         get publishers/{name}, get replays, get replays/{id}, get retry-policies, get retry-policies/{name},
         post scripts/test, get senders, get subscribers, get subscribers/{name}, get subscribers/{name}/line,
+        get subscribers/{name}/statistics,
         get subscriptions, get subscriptions/{id}, post subscriptions/{id}/test-filter,
         post subscriptions/{id}/test-script, get summaries, get summaries/{name}, get summaries/{name}.{suffix},
         get summary-runs, get summary-runs/{id}, get metrics

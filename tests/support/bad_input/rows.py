@@ -320,7 +320,8 @@ ADDRESSES: Final = [
             ("api-keys/{}", "deliveries/{}", "messages/{}", "messages/{}/explanation", "replays/{}"): IDS,
             ("subscriptions/{}", "summary-runs/{}"): IDS,
             ("event-types/{}", "publishers/{}", "subscribers/{}", "retry-policies/{}"): NAMES_IN_PATHS,
-            ("subscribers/{}/line", "mailboxes/{}/status", "summaries/{}", "summaries/{}.csv"): NAMES_IN_PATHS,
+            ("subscribers/{}/line", "subscribers/{}/statistics", "mailboxes/{}/status"): NAMES_IN_PATHS,
+            ("summaries/{}", "summaries/{}.csv"): NAMES_IN_PATHS,
         }.items()
         for path in paths
         for one in values
