@@ -148,7 +148,7 @@ def release_delivery(request: Request, id: int) -> Response:
     return Response(DeliverySerializer(released).data)
 
 
-@_operation(request=None, responses=DeliverySerializer)
+@_operation(request=None, responses=DeliverySerializer, problems=["not_waiting"])
 def try_delivery_now(request: Request, id: int) -> Response:
     """Try a delivery that waits to be tried again at once; the answer is the delivery.
 
