@@ -151,6 +151,7 @@ def test_the_databases_clock_is_set_back(
     wait_until_all_go_on(load)
     box.read_by(acknowledge)
     wait_until(lambda: not box.open(), MAX_PAUSE)
+    box.stop()
     load.wait_for(AFTERWARDS)
     assert figures().broken == {}
 
