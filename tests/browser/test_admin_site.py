@@ -189,3 +189,17 @@ def test_a_search_finds_what_is_chosen_and_keeps_what_was_typed(page: Page, live
     rows = page.evaluate("[...document.querySelectorAll('#content section tbody tr td a')].map(cell => cell.innerText)")
     found = Delivery.objects.order_by("-pk").values_list("pk", "message_id")[3:]
     assert rows == [str(number) for pair in found for number in pair]
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_the_page_of_the_api_names_problems_and_follows_the_colours(
+    page: Page, live_server: Any, *, is_dark: bool
+) -> None:
+    page.resize(390, dark=is_dark)
+    page.open(f"{live_server.url}/api/docs/")
+    page.click("button", "Publish an event")
+    page.wait_for("document.body.innerText.includes('event_type_not_allowed: the publisher can publish only others')")
+    assert '"order": 4711' in page.text()
+    assert colour(page, "body") == ("rgb(28, 32, 34)" if is_dark else "rgb(250, 250, 250)")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.resize(1400)

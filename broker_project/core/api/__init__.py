@@ -1,5 +1,6 @@
 """Plumbing of the API that knows no domain.
 
 Read `problems` (exceptions become answers), `bodies` (bytes and JSON), `fields` (serializers that never coerce),
-`pagination` (lists and their filters), `views` (what resources and operations declare), `openapi`.
+`pagination` (lists and their filters), `views` (what resources and operations declare), `openapi` (what documents
+them), `examples`.
 """
