@@ -39,6 +39,10 @@ from delivery.worker.slots import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.database import another_connection
 
+ARE_OVER = """
+SELECT COALESCE(max(noted_xid), 0) <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM delivery_turnfloor
+"""
+"""Whether all transactions are over that were open at the last note of a floor."""
 MAX_IN_FLIGHT = 16
 """Messages that each QUEUE sender has in flight at a time."""
 QUEUE_SENDERS = 5
@@ -143,10 +147,19 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
 
 
 def raise_floors() -> None:
-    """Note several times where searches may begin, as while dead rows pile up for minutes."""
+    """Note several times where searches may begin, as while dead rows pile up for minutes.
+
+    Each note waits for transactions, also those that other tests have open in other databases.
+    """
     for _ in range(4):
-        TurnFloor.objects.update(noted_at=Now() - timedelta(hours=1))
-        note_floors(many_dead=-1)
+        wait_until(lambda: rows(ARE_OVER) == [(True,)])
+        note_floors_now()
+
+
+def note_floors_now() -> None:
+    """Note where searches may begin, as if time had passed."""
+    TurnFloor.objects.update(noted_at=Now() - timedelta(hours=1))
+    note_floors(many_dead=-1)
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pycurl
 import pytest
 from django.conf import settings
 
+from broker_project.core import boot_clock
 from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
@@ -116,8 +116,8 @@ def test_a_request_past_its_deadline_is_not_sent(
     if is_kept:
         assert content_of(ask(http_client, receiver, "/")) == (200, b"")
     monkeypatch.setattr(settings.EGRESS_POLICY, "refusal", stopped)
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_for)
-    monkeypatch.setattr("delivery.http.transfer.time", clock)
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + stopped_for)
     assert ask(http_client, receiver, "/late").failure == RequestNotCompleted(TOO_LATE, was_sent=False)
     monkeypatch.undo()
     assert content_of(ask(http_client, receiver, "/")) == (200, b"")
@@ -145,8 +145,8 @@ def test_restarts_keep_deadlines(http_client: HttpClient, receiver: Receiver, mo
     assert later.has_sent.wait(LONG)
     began = time.monotonic()
     send(http_client, receiver, "/hangs")
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
-    monkeypatch.setattr("delivery.http.client.time", clock)
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + LONG - LEFT)
     (answered,) = http_client.wait(LONG)
     assert answered.failure
     assert answered.failure.timed_out
@@ -160,8 +160,8 @@ def test_a_late_timer_of_libcurl(http_client: HttpClient, receiver: Receiver, mo
     send(http_client, receiver, "/answers", "/hangs")
     assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
     wait_until(lambda: receiver.of("/hangs"))
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG + OVERDUE_SECONDS)
-    monkeypatch.setattr("delivery.http.client.time", clock)
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + LONG + OVERDUE_SECONDS)
     (answered,) = http_client.wait(0)
     assert answered.failure
     assert (answered.token, answered.failure.was_sent, answered.failure.timed_out) == ("/hangs", True, True)
@@ -180,7 +180,7 @@ class Leased:
 @pytest.mark.behaviour("4.11", "4.16")
 def test_a_request_ends_with_its_lease(http_client: HttpClient, receiver: Receiver) -> None:
     receiver.on("/hangs", hang)
-    lease = Leased(time.monotonic() + LEFT)
+    lease = Leased(boot_clock.since_boot() + LEFT)
     http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), lease=lease)
     (ended,) = [*http_client.wait(LONG / 2), *http_client.wait(0)]
     assert ended.failure == RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
@@ -191,7 +191,7 @@ def test_a_request_ends_with_its_lease(http_client: HttpClient, receiver: Receiv
 @pytest.mark.behaviour("4.16")
 def test_a_request_goes_on_under_a_lease_that_is_renewed(http_client: HttpClient, receiver: Receiver) -> None:
     gate = receiver.gate("/waits")
-    lease = Leased(time.monotonic() + LEFT)
+    lease = Leased(boot_clock.since_boot() + LEFT)
     http_client.start("/waits", EncodedRequest("POST", receiver.url("/waits"), [], b"{}"), lease=lease)
     http_client.begin()
     lease.lease_ends_at += LONG
@@ -207,20 +207,20 @@ def test_an_answer_that_came_while_the_process_was_stopped_is_not_read(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = receiver.gate("/waits")
-    lease = Leased(time.monotonic() + LONG)
+    lease = Leased(boot_clock.since_boot() + LONG)
     http_client.start("/waits", EncodedRequest("POST", receiver.url("/waits"), [], b"{}"), lease=lease)
     wait_until(lambda: http_client.wait(0) or receiver.log)
     gate.open()
     wait_until(lambda: receiver.log[0].ended)
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG)
-    monkeypatch.setattr("delivery.http.client.time", clock)
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + LONG)
     (ended,) = http_client.wait(0)
     assert ended.failure == RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
 
 
 @pytest.mark.behaviour("4.11", "4.16")
 def test_what_was_not_sent_under_its_lease_is_not_sent(http_client: HttpClient, receiver: Receiver) -> None:
-    lease = Leased(time.monotonic())
+    lease = Leased(boot_clock.since_boot())
     http_client.start("/late", EncodedRequest("POST", receiver.url("/late"), [], b"{}"), lease=lease)
     http_client.begin()
     (ended,) = http_client.wait(LONG)

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client, override_settings
 
+from broker_project import diagnosis
 from broker_project.core.database_server import check_server_at_start, unmet_requirements
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.database import database_url, execute
@@ -18,7 +19,13 @@ def test_livez_answers_without_a_database() -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
+@pytest.fixture
+def _no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "listening_workers", list)  # those of other tests listen to the same Redis
+
+
 @pytest.mark.django_db
+@pytest.mark.usefixtures("_no_workers")
 def test_readyz_answers_200_with_a_migrated_database() -> None:
     answer = Client().get("/readyz")
     unsafe = (  # as servers of tests are
@@ -31,6 +38,7 @@ def test_readyz_answers_200_with_a_migrated_database() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("_no_workers")
 def test_the_doctor_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="1"):
         call_command("doctor")
