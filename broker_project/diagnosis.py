@@ -33,18 +33,18 @@ class Finding(NamedTuple):
 
 
 def findings() -> Iterator[Finding]:
-    """Yield the state of each part, first of the database: without it no more is known than whether Redis answers."""
+    """Yield the state of each part, first of Redis and the database: unless that can be worked with, of no other."""
+    yield (of_redis := _redis())
     try:
-        yield from _database()
+        yield from (of_database := [*_database()])
+        if any(one.problem and one.is_essential for one in of_database):
+            return
         yield _clock()
-        has_redis = not (found := _redis()).problem
-        yield found
-        yield _workers() if has_redis else Finding("workers", "unknown", "Redis would tell.")
+        yield _workers() if not of_redis.problem else Finding("workers", "unknown", "Redis would tell.")
         yield _senders()
         yield _beat()
     except (DatabaseError, InterfaceError):
         yield Finding("database", "does not answer", "Start PostgreSQL, or correct DATABASE_URL.", is_essential=True)
-        yield _redis()
 
 
 def _database() -> Iterator[Finding]:

@@ -83,6 +83,8 @@ def test_readyz_answers_503_with_a_missing_migration() -> None:
     execute("DELETE FROM django_migrations WHERE app = 'sessions'")
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["migrations"]) == (503, "1 not applied")
+    execute("DROP TABLE django_celery_beat_periodictask CASCADE")
+    assert Client().get("/readyz").json()["database"] == "ok", "what lacks is a table, and is said"
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
