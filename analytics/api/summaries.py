@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from analytics import live_numbers
-from analytics.live_numbers import Numbers
+from analytics.live_numbers import HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState, RunWindow
 from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import Table
@@ -159,8 +159,8 @@ class EventTypeNumbersSerializer(NumbersSerializer):
 class StatisticsSerializer(NumbersSerializer):
     """What ended for a subscriber in the last hour, and what waits for it now."""
 
-    since = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="The end of the last minute that has been counted.")
+    since = NullableTime(help_text="Null: no minute has been counted yet.")
+    until = NullableTime(help_text="The end of the last minute that has been counted.")
     waiting = serializers.IntegerField(source="backlog.waiting", default=0, read_only=True)
     is_truncated = serializers.BooleanField(
         source="backlog.is_cut", default=False, read_only=True, help_text="Whether more waits than was counted."
@@ -173,14 +173,14 @@ class StatisticsSerializer(NumbersSerializer):
 def read_statistics(request: Request, name: str) -> Response:
     """Read the statistics of a subscriber: what ended in the last hour, and what waits now."""
     subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
-    newest = live_numbers.last_minute() or timezone.now()
-    last = live_numbers.by_subscriber(newest, subscriber.pk)
-    by_event_type = live_numbers.by_event_type(newest, subscriber.pk).numbers
+    newest = live_numbers.last_minute()
+    last = live_numbers.by_subscriber(newest, subscriber.pk) if newest else None
+    by_event_type = live_numbers.by_event_type(newest, subscriber.pk).numbers if newest else {}
     names = dict(EventType.objects.filter(pk__in=[*by_event_type]).values_list("pk", "name"))
     now = {
-        **_shown(last.numbers.get(subscriber.pk, Numbers(last.minutes))),
-        "since": last.since,
-        "until": last.until,
+        **_shown((last.numbers if last else {}).get(subscriber.pk, Numbers(HOUR_MINUTES))),
+        "since": last and last.since,
+        "until": last and last.until,
         "backlog": backlogs(subscriber.pk).get(subscriber.pk),
         "event_types": [{**_shown(one), "event_type": names.get(key, "")} for key, one in by_event_type.items()],
     }

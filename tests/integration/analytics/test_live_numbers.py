@@ -90,6 +90,7 @@ def test_a_subscriber_reads_its_own_statistics() -> None:
     assert client_of(store.subscriber).get(path).status_code == 404
     empty = client_of(shop.subscriber).get(path).json()
     assert (empty["deliveries"], empty["success"], empty["p95_ms"], empty["event_types"]) == (0, None, None, [])
+    assert (empty["since"], empty["until"]) == (None, None), "no minute was counted"
     minute(2, of=shop, took={10: 3}, failed=1)
     minute(1, of=store, took={100: 3})
     waiting(store, 1)
