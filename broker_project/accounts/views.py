@@ -34,7 +34,9 @@ MAX_PASSWORD_LENGTH: Final = 4096
 CODE_ATTRIBUTES: Final = {"autocomplete": "one-time-code", "spellcheck": "false"}
 WRONG_CODE: Final = "This code is wrong, or was used before."
 PAGES: Final = {"changelist": "view", "change": "view", "history": "view", "add": "add", "delete": "delete"}
-"""What the pages of a model that Django makes take, by the end of their address's name."""
+"""What it takes to see the pages of a model that Django makes, by the end of their address's name."""
+POSTED: Final = {"change": "change", "add": "add", "delete": "delete"}
+"""What their forms take. A list has several actions, which take this or that."""
 
 
 class CodeForm(forms.Form):
@@ -210,7 +212,8 @@ def _missing_permission(request: HttpRequest) -> dict[str, Any]:
     """Return the permission that a model's page takes, and which roles have it; nothing for other pages."""
     match = request.resolver_match
     model_admin = getattr(match.func, "model_admin", None) if match else None
-    action = PAGES.get(str(match.url_name).rpartition("_")[2]) if match else None
+    actions = POSTED if request.method == "POST" else PAGES
+    action = actions.get(str(match.url_name).rpartition("_")[2]) if match else None
     if model_admin is None or action is None:
         return {}
     app, codename = model_admin.opts.app_label, f"{action}_{model_admin.opts.model_name}"

@@ -9,6 +9,7 @@ from django.core.management.sql import emit_post_migrate_signal
 from django.test import Client, RequestFactory
 
 from broker_project.accounts.views import permission_denied
+from tests.support import factories
 from tests.support.api import client_of_admin
 
 pytestmark = pytest.mark.django_db
@@ -103,6 +104,10 @@ def test_a_refused_page_says_what_is_missing_and_who_has_it(by_role: dict[str, C
     refused = " ".join(by_role["Viewer"].get("/admin/subscriptions/subscriber/add/").text.split())
     assert "This takes the permission subscriptions.add_subscriber, which the role Administrator has." in refused
     assert "You are viewer with the role Viewer. Superusers assign roles and permissions: ask one." in refused
+    address = f"/admin/subscriptions/publisher/{factories.publisher('shop').pk}/change/"
+    posted = " ".join(by_role["Viewer"].post(address).text.split())
+    assert "This takes the permission subscriptions.change_publisher, which the role Administrator has." in posted
+    assert "This takes" not in by_role["Viewer"].post("/admin/delivery/delivery/", {"action": "cancel"}).text
     nobody = " ".join(browser_of(somebody("nobody")).get("/admin/delivery/delivery/").text.split())
     assert "which the roles Viewer, Operator, Administrator have. You are nobody without a role." in nobody
 
