@@ -60,6 +60,7 @@ class LineEventAdmin(ReadOnlyAdmin[LineEvent]):
 class IdempotencyKeyAdmin(ReadOnlyAdmin[IdempotencyKey]):
     """Keys of publishes: a publish with the same key gets the same answer."""
 
+    contents = ("key",)
     when_empty = "No key is remembered. Publishers send one as Idempotency-Key."
     list_display = ("key", "publisher", "message_id", "outcome", "deliveries_count", "expires_at")
     list_select_related = ("publisher",)

@@ -83,6 +83,11 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     has_add_permission = has_change_permission = has_delete_permission = never
     has_replay_permission = permission("delivery.replay")
 
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns that the user may see."""
+        columns = super().get_list_display(request)
+        return columns if may_see_contents(request) else [one for one in columns if one not in self.contents]
+
     def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
         """Return the fields that the user may see."""
         fields = tuple(super().get_fields(request, obj))

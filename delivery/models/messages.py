@@ -80,7 +80,7 @@ class IdempotencyKey(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.key
+        return f"key of message {self.message_id}"
 
 
 class VolatileOutcome(StrEnum):

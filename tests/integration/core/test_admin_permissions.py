@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.accounts import views as account_views
-from delivery.models import Attempt, Delivery, Lane, Line, Message, Replay
+from delivery.models import Attempt, Delivery, IdempotencyKey, Lane, Line, Message, Replay
 from subscriptions.models import ApiKey, RetryPolicy, Subscription
 from tests.support import factories
 from tests.support.admin import (
@@ -107,6 +107,8 @@ def rows() -> dict[str, int]:
     delivery = Delivery.objects.create(message=message, subscription=made, line=line, size=25)
     answer = {"answer_headers": b"X: in its head", "answer_excerpt": b"in its excerpt"}
     attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=timezone.now(), duration_ms=1, **answer)
+    answered: dict[str, Any] = {"message_id": message.pk, "deliveries_count": 1, "expires_at": timezone.now()}
+    key = IdempotencyKey.objects.create(key="order-of-somebody", fingerprint=b"", **answered)
     replay = Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="x")
     return {
         "subscriptions_eventtype": made.event_type_id or 0,
@@ -121,6 +123,7 @@ def rows() -> dict[str, int]:
         "delivery_line": line.pk,
         "delivery_mailbox": pulled.subscriber_id,
         "delivery_replay": replay.pk,
+        "delivery_idempotencykey": key.pk,
     }
 
 
@@ -208,16 +211,20 @@ def _state() -> list[list[dict[str, object]]]:
 SECRETS: Final = {
     "delivery_message": ("in the body", "in a header", "in the filter string"),
     "delivery_attempt": ("in its head", "in its excerpt"),
+    "delivery_idempotencykey": ("order-of-somebody",),
 }
 
 
 @pytest.mark.parametrize("model", SECRETS)
 def test_contents_take_a_permission(model: str, rows: dict[str, int]) -> None:
-    page = model_pages(model, rows[model])["change"]
-    without, with_it = (browser_with(*view_permissions(), *more).get(page) for more in ((), ("delivery.view_payload",)))
+    pages = model_pages(model, rows[model])
+    viewer, reader = (browser_with(*view_permissions(), *more) for more in ((), ("delivery.view_payload",)))
+    without, with_it = (client.get(pages["change"]) for client in (viewer, reader))
+    listed = viewer.get(pages["list"])
     for secret in SECRETS[model]:
         assert (without.status_code, secret.encode() in without.content) == (200, False)
         assert (with_it.status_code, secret.encode() in with_it.content) == (200, True)
+        assert (listed.status_code, secret.encode() in listed.content) == (200, False)
     assert b"Not shown: you do not have the permission" in without.content
 
 
