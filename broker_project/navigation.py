@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.text import capfirst
 
-Item = tuple[str, str] | tuple[str, str, str, str]
-"""An icon, the model as `app.model`, and of a page that is not the model's list the name and title."""
+Item = tuple[str, str] | tuple[str, str, str, str] | tuple[str, str, str, str, str]
+"""An icon, the model as `app.model`; of a page that is not the model's list its name, title and further permissions."""
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Traffic": (
@@ -31,7 +31,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("autorenew", "subscriptions.retrypolicy"),
     ),
     "Reports": (
-        ("speed", "analytics.run", "live", "Live numbers"),
+        ("speed", "analytics.run", "live", "Live numbers", "delivery.view_line"),
         ("monitoring", "analytics.run", "overview", "Summaries"),
     ),
 }
@@ -86,11 +86,11 @@ def account(_: HttpRequest) -> list[dict[str, str]]:
     return [{"title": title, "link": reverse(name)} for title, name in links.items()]
 
 
-def _link(icon: str, model: str, page: str = "changelist", title: str = "") -> dict[str, Any]:
+def _link(icon: str, model: str, page: str = "changelist", title: str = "", *needed: str) -> dict[str, Any]:
     app, name = model.split(".")
     return {
         "title": title or capfirst(str(apps.get_model(model)._meta.verbose_name_plural)),  # noqa: SLF001 - documented
         "icon": icon,
         "link": reverse(f"admin:{app}_{name}_{page}"),
-        "permission": lambda request: request.user.has_perm(f"{app}.view_{name}"),
+        "permission": lambda request: request.user.has_perms([f"{app}.view_{name}", *needed]),
     }

@@ -17,6 +17,7 @@ from django.urls import URLPattern, path, re_path
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from analytics.admin.dashboard import NEEDED
 from analytics.admin.live import live_page
 from analytics.admin.sections import SECTIONS, duration, per_cent
 from analytics.api.summaries import file_of, summary_named
@@ -177,11 +178,12 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     def get_urls(self) -> list[URLPattern]:
         """Return the pages' addresses too."""
         own = self.admin_site.admin_view
-        may_view, may_add = (
-            permission_required(f"analytics.{action}_run", raise_exception=True) for action in ("view", "add")
+        may_view, may_add, may_view_live = (
+            permission_required(needed, raise_exception=True)
+            for needed in ("analytics.view_run", "analytics.add_run", NEEDED)
         )
         return [
-            path("live/", own(may_view(self.live)), name="analytics_run_live"),
+            path("live/", own(may_view_live(self.live)), name="analytics_run_live"),
             path("summaries/", own(may_view(self.overview)), name="analytics_run_overview"),
             path("summarize/", own(may_add(self.summarize)), name="analytics_run_summarize"),
             re_path(FILE, own(may_view(self.download)), name="analytics_run_download"),

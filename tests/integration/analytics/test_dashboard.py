@@ -132,6 +132,9 @@ def test_before_the_first_message_it_says_what_to_do(admin: Client) -> None:
 
 
 def test_whoever_may_not_see_it_is_told_what_is_missing() -> None:
+    client = browser_with("analytics.view_run")
+    assert client.get("/admin/analytics/run/live/").status_code == 403
+    assert "Live numbers" not in client.get("/admin/").text
     page = browser_with("delivery.view_line").get("/admin/").text
     assert "the permission analytics.view_run. The role Viewer has it; superusers assign roles." in page
     assert "Waiting now" not in page
