@@ -316,8 +316,7 @@ AUTHENTICATION_BACKENDS = [
 ]
 AXES_HANDLER = "broker_project.accounts.login_throttle.Throttle"
 AXES_LOCKOUT_CALLABLE = "broker_project.accounts.views.locked_out"
-AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-AXES_ENABLE_ADMIN = AXES_VERBOSE = False
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"
 """Whether users without a second factor can only set one up."""
 SESSION_COOKIE_AGE = 2 * 60 * 60
