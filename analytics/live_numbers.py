@@ -50,18 +50,15 @@ SELECT LEAST(%(newest)s, GREATEST(
 """The first of the minutes that are added up: of the last hour, or as many as have few enough rows, at least one."""
 
 
-def _by(key: LiteralString) -> LiteralString:
-    """Return SQL for the numbers by a column; rows without it have the key 0."""
-    return f"""
+BY: Final = """
 WITH chosen AS (
   SELECT COALESCE({key}, 0) AS key, c.* FROM delivery_minutecount c
    WHERE minute >= %(since)s AND minute <= %(newest)s
      AND (%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s::bigint)),
-{SUMS}"""
-
-
-BY_SUBSCRIBER: Final = _by("subscriber_id")
-BY_EVENT_TYPE: Final = _by("event_type_id")
+{sums}"""
+"""The numbers by a column; rows without it have the key 0."""
+BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
+BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
@@ -25,10 +25,12 @@ PERCENTS: Final = ("0.5", "0.95", "0.99")
 class BrokerMetrics:
     """What a scrape collects; it costs about ten queries, none of which reads much."""
 
+    now: datetime
+
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
         yield from _last_minute()
-        yield from _waiting()
+        yield from _waiting(self.now)
         yield from _lines()
         yield from _running()
 
@@ -59,9 +61,9 @@ def _last_minute() -> Iterator[Metric]:
     )
 
 
-def _waiting() -> Iterator[Metric]:
+def _waiting(now: datetime) -> Iterator[Metric]:
     """Yield how much waits for whom, and for how long; delayed deliveries wait for nobody."""
-    found, now = backlogs(), timezone.now()
+    found = backlogs()
     latest = sorted(found, key=lambda key: found[key].oldest_since)[:MAX_SUBSCRIBERS]
     names = dict(Subscriber.objects.filter(pk__in=latest).values_list("pk", "name"))
     waiting = GaugeMetricFamily(

@@ -45,7 +45,7 @@ def _read(read: Callable[..., Any], **options: Any) -> Any:
     try:
         return read(**options)
     except RUBBISH as failure:
-        log.warning("redis.message_dropped", reason=repr(failure)[:200], hint="who else writes to this Redis?")
+        log.warning("redis.message_dropped", reason=failure, hint="who else writes to this Redis?")
         raise Empty from None  # there is nothing to read, says kombu with it
 
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
+from delivery.dispatch.turn_floors import FLOOR
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import EncodedRequest
 from delivery.pause import end_suspensions
@@ -96,7 +97,8 @@ begun AS (
     FROM due d WHERE s.id = d.id)
 SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
        (SELECT o.id FROM delivery_open o
-         WHERE o.subscription_id = d.id AND o.waits_for = 'TURN' ORDER BY o.id LIMIT 1) IS NOT NULL
+         WHERE o.subscription_id = d.id AND o.waits_for = 'TURN' AND o.id >= {FLOOR.format("d.id")}
+         ORDER BY o.id LIMIT 1) IS NOT NULL
        OR (SELECT o.id FROM delivery_open o
             WHERE o.subscription_id = d.id AND o.line_id = d.line_id AND o.due_at <= (SELECT clock_timestamp())
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL

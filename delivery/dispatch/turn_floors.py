@@ -1,4 +1,4 @@
-"""Floors below which nothing waits for its turn: searches begin there while dead rows pile up (decision 0062).
+"""Floors below which nothing waits for its turn: searches begin there while dead rows pile up (decision 0064).
 
 As long as somebody's snapshot is held, a backup's for example, PostgreSQL keeps the index entries of all that has ended
 since, and a search for what is next would walk through them.
@@ -23,7 +23,7 @@ ARE_THERE: Final = "(SELECT EXISTS (SELECT FROM delivery_turnfloor))"
 
 DEAD: Final = """(SELECT pg_stat_get_dead_tuples('delivery_open'::regclass)
                       + pg_stat_get_dead_tuples('delivery_queuegroup'::regclass))"""
-SNAPSHOT: Final = "pg_snapshot_{}(pg_current_snapshot())::text::bigint"
+OWN_XID: Final = "pg_current_xact_id()::text::bigint"
 LOWEST: Final = """COALESCE(
          (SELECT d.id FROM delivery_open d
            WHERE d.subscription_id = w.subscription_id AND d.waits_for = 'TURN' AND d.id >= w.floor
@@ -36,25 +36,25 @@ LOWEST: Final = """COALESCE(
 NOTE: Final = f"""
 WITH noted AS MATERIALIZED (
   SELECT * FROM delivery_turnfloor
-   WHERE {DEAD} > %(few)s::bigint AND noted_xid <= {SNAPSHOT.format("xmin")}
+   WHERE {DEAD} > %(few)s::bigint AND noted_xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint
      AND noted_at NOT BETWEEN clock_timestamp() - make_interval(secs => {NOTE_SECONDS}) AND clock_timestamp()
    ORDER BY id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED),
 raised AS (
   UPDATE delivery_turnfloor f
      SET floor = LEAST(w.older, w.lowest), older = w.newer, newer = w.lowest,
-         noted_at = clock_timestamp(), noted_xid = {SNAPSHOT.format("xmax")}
+         noted_at = clock_timestamp(), noted_xid = {OWN_XID}
     FROM (SELECT w.*, {LOWEST} AS lowest FROM noted w) w WHERE f.id = w.id
   RETURNING f.id),
 begun AS (
   INSERT INTO delivery_turnfloor (subscription_id, line_id, floor, older, newer, noted_at, noted_xid)
-  SELECT w.subscription_id, w.line_id, 0, 0, {LOWEST}, clock_timestamp(), {SNAPSHOT.format("xmax")}
+  SELECT w.subscription_id, w.line_id, 0, 0, {LOWEST}, clock_timestamp(), {OWN_XID}
     FROM (SELECT s.id AS subscription_id, NULL::bigint AS line_id, 0 AS floor
-            FROM subscriptions_subscription s WHERE s.kind = 'TOPIC'
+            FROM subscriptions_subscription s
+           WHERE s.kind = 'TOPIC' AND (SELECT f.id FROM delivery_turnfloor f WHERE f.subscription_id = s.id) IS NULL
           UNION ALL
-          SELECT NULL, l.id, 0 FROM delivery_line l WHERE l.sender IS NOT NULL) w
+          SELECT NULL, l.id, 0 FROM delivery_line l
+           WHERE l.sender IS NOT NULL AND (SELECT f.id FROM delivery_turnfloor f WHERE f.line_id = l.id) IS NULL) w
    WHERE {DEAD} > %(many)s::bigint
-     AND NOT EXISTS (SELECT FROM delivery_turnfloor f
-                      WHERE f.subscription_id = w.subscription_id OR f.line_id = w.line_id)
    LIMIT {SWEEP_SLICE}
   ON CONFLICT DO NOTHING
   RETURNING id),

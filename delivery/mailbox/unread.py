@@ -9,6 +9,7 @@ from django.conf import settings
 from broker_project.core.db import rows
 from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch import notify
+from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import subscriptions_with
 from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted
 from delivery.operations import Cancelled, cancel_until
@@ -67,7 +68,7 @@ def _oldest(condition: str, *, skipped: str = "false") -> str:
 EXPIRE: Final = f"""
 WITH {MAILBOXES},
 unread AS MATERIALIZED (
-{_oldest(f"d.{FRESH} AND d.status = 'PENDING'")}
+{_oldest(f"d.{FRESH} AND d.status = 'PENDING' AND d.id >= {FLOOR.format('b.id')}")}
    UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}
    UNION ALL{_oldest("d.waits_for = 'RETURN'", skipped=f"d.fetched_until > {NOW}")}
    LIMIT {EXPIRE_BATCH}),

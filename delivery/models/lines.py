@@ -317,7 +317,7 @@ class TurnFloor(models.Model):
     """What was lowest at the last note."""
     noted_at = models.DateTimeField()
     noted_xid = models.BigIntegerField()
-    """The next transaction's id at the last note."""
+    """The id of the transaction of the last note."""
 
     def __str__(self) -> str:
         return f"{self.floor}"

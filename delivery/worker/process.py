@@ -166,7 +166,7 @@ class Worker(threading.Thread):
             log.warning("worker.database_failed", reason=failure)
             _close_connection()
         except RetentionDiffers as differs:
-            log.error("worker.refused", reason=str(differs))  # noqa: TRY400 - one line, that says what to do
+            log.error("worker.refused", reason=differs)  # noqa: TRY400 - one line, that says what to do
             os._exit(os.EX_CONFIG)
         except Exception:
             log.exception("worker.failed")

@@ -29,7 +29,17 @@ pytestmark = pytest.mark.faults
 MIN_FIELDS = 90
 """The document has at least as many."""
 
-SCHEMA: Final = schemathesis.openapi.from_dict(bodies.DOCUMENT)
+
+def without_examples(document: Any) -> Any:
+    """Return the document without its examples, which are good input: what they name is created by other tests."""
+    if isinstance(document, list):
+        return [without_examples(one) for one in document]
+    if not isinstance(document, dict):
+        return document
+    return {name: without_examples(one) for name, one in document.items() if name not in {"example", "examples"}}
+
+
+SCHEMA: Final = schemathesis.openapi.from_dict(without_examples(bodies.DOCUMENT))
 FOUND: Final = [one.ok() for one in SCHEMA.get_all_operations() if isinstance(one, Ok)]
 OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUND}
 

@@ -156,7 +156,7 @@ def test_workers_with_another_retention_are_refused(storage: None, monkeypatch: 
         first.stop()
     assert statuses[0] == os.EX_CONFIG
     (said, *_) = [one["reason"] for one in logged if one["event"] == "worker.refused"]
-    assert said.startswith("BROKER_RETENTION_DAYS is 15 here, and 14 in a worker that uses the same database:")
+    assert str(said).startswith("BROKER_RETENTION_DAYS is 15 here, and 14 in a worker that uses the same database:")
 
 
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:

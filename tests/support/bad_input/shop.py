@@ -22,8 +22,8 @@ SELECT relname FROM pg_class
  WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
    AND relname NOT LIKE ALL (%s) ORDER BY relname
 """
-OF_THE_BROKERS_OWN: Final = ["django\\_%", "%storageday", "analytics\\_%", "%volatilecount"]
-"""Tables in which it writes by itself: what beat has done, days made ahead, scheduled runs, counts."""
+OF_THE_BROKERS_OWN: Final = ["django\\_%", "%storageday", "analytics\\_%", "%volatilecount", "%minute%", "%turnfloor"]
+"""Tables in which it writes by itself: what beat has done, days made ahead, scheduled runs, counts, floors."""
 CONFIGURED: Final = "subscriptions_"
 """How the tables begin of what somebody configures: here a changed row is seen too."""
 USED: Final = "subscriptions_apikey"
