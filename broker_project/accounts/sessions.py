@@ -9,7 +9,7 @@ from django.contrib.auth import logout
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -68,10 +68,13 @@ def guarded(get_response: GetResponse) -> GetResponse:
         now = time.time()
         if now - float(request.session.get(STARTED, now)) > settings.SESSION_MAX_SECONDS:
             logout(request)
-        missing = _missing_step(request)
+        missing, is_htmx = _missing_step(request), "HX-Request" in request.headers
+        if is_htmx and (missing or not request.user.is_authenticated):
+            # It would follow a redirect, and show nothing of where that leads. So it loads the whole page again.
+            return HttpResponse(headers={"HX-Refresh": "true"})
         response = HttpResponseRedirect(missing) if missing else get_response(request)
         # A page that refreshes itself is no activity: its session ends although nobody closes it.
-        if request.user.is_authenticated and not (request.method == "GET" and "HX-Request" in request.headers):
+        if request.user.is_authenticated and not (request.method == "GET" and is_htmx):
             touch(request.session, now=now)
         return response
 

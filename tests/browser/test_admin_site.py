@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from delivery.models import Delivery, Hold, Message, Replay, ReplayKind
@@ -131,6 +132,16 @@ def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_
     assert "the permission subscriptions.add_subscriber, which the role Administrator has" in page.text()
     page.click("a", "To the start page")
     page.wait_for("location.pathname === '/admin/'")
+
+
+def test_a_page_that_cannot_refresh_itself_says_so_and_leads_to_the_login(page: Page, live_server: Any) -> None:
+    page.open(f"{live_server.url}/admin/")
+    User.objects.update(is_superuser=False)
+    page.wait_for("document.body?.innerText.includes('Not refreshed since')")
+    User.objects.update(is_superuser=True)
+    page.wait_for("!document.body?.innerText.includes('Not refreshed since')")
+    Session.objects.all().delete()
+    page.wait_for("location.pathname === '/admin/login/'")
 
 
 def test_live_numbers_are_sorted_by_a_click_and_refresh_themselves(page: Page, live_server: Any) -> None:

@@ -236,6 +236,8 @@ def test_a_page_that_refreshes_itself_is_no_activity(ann: User, after: Callable[
         assert client.get("/admin/auth/group/", headers={"HX-Request": "true"}).status_code == 200
     with after(settings.SESSION_COOKIE_AGE + 10):
         assert not is_in(client)
+        refreshed = client.get("/admin/auth/group/", headers={"HX-Request": "true"})
+        assert (refreshed.status_code, refreshed.headers.get("HX-Refresh")) == (200, "true"), "the login comes to sight"
 
 
 def test_an_active_session_ends_too(ann: User, after: Callable[[float], Any]) -> None:
