@@ -1,8 +1,8 @@
-"""Second factors, one for each person, and their recovery codes; failed logins."""
+"""Second factors, one for each person, and their recovery codes; failed logins; which groups are installed roles."""
 
 from axes.models import AccessAttempt
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import models
 
 from broker_project.core.encryption import EncryptedValue
@@ -48,6 +48,15 @@ class FailedLogin(AccessAttempt):  # type: ignore[misc]  # axes has no annotatio
 
     def __str__(self) -> str:
         return f"{self.username} from {self.ip_address}"
+
+
+class InstalledRole(models.Model):
+    """A group that a migration has created, and that each migration gives the permissions of its role."""
+
+    group = models.OneToOneField(Group, on_delete=models.CASCADE, primary_key=True)
+
+    def __str__(self) -> str:
+        return str(self.group)
 
 
 def second_factor_of(user: User) -> SecondFactor | None:

@@ -2,8 +2,13 @@
 
 from typing import Final
 
+import structlog
 from django.contrib.auth.models import Group, Permission
 from django.db.models import Q
+
+from broker_project.accounts.models import InstalledRole
+
+log = structlog.get_logger(__name__)
 
 OF_THE_BROKER: Final = Q(content_type__app_label__in=["analytics", "delivery", "subscriptions"])
 
@@ -30,10 +35,18 @@ ROLES: Final = {"Viewer": VIEWED, "Operator": OPERATED, "Administrator": ADMINIS
 
 
 def install_roles(**_: object) -> None:
-    """Create the roles after a migration; existing ones get the permissions that they have in this version."""
+    """Create the roles after a migration; those that a migration created get their permissions of this version.
+
+    A group that people have created keeps its own, whatever its name: its members would be given more, or lose some.
+    """
     for name, permissions in ROLES.items():
-        role, _created = Group.objects.get_or_create(name=name)
-        role.permissions.set(Permission.objects.filter(permissions))
+        group, is_new = Group.objects.get_or_create(name=name)
+        if is_new:
+            InstalledRole.objects.create(group=group)
+        if is_new or InstalledRole.objects.filter(group=group).exists():
+            group.permissions.set(Permission.objects.filter(permissions))
+        else:
+            log.warning("role.not_installed", group=name, reason="There is another group with this name. Rename it.")
 
 
 def roles_with(app: str, codename: str) -> list[str]:

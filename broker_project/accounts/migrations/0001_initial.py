@@ -48,6 +48,20 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="InstalledRole",
+            fields=[
+                (
+                    "group",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        serialize=False,
+                        to="auth.group",
+                    ),
+                )
+            ],
+        ),
+        migrations.CreateModel(
             name="FailedLogin",
             fields=[],
             options={"verbose_name": "failed login", "proxy": True, "indexes": [], "constraints": []},

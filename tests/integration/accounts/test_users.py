@@ -80,7 +80,8 @@ OPENED_BY_ROLES: Final = {
 @pytest.fixture
 def by_role() -> dict[str, Client]:
     """A browser of somebody with each role, which a migration has installed."""
-    Group.objects.get_or_create(name="Viewer")[0].permissions.set([permission("add_user")])
+    emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
+    Group.objects.get(name="Viewer").permissions.set([permission("add_user")])
     emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
     people = {role.name: somebody(role.name.lower()) for role in Group.objects.all()}
     for name, user in people.items():
@@ -98,6 +99,16 @@ def test_roles_come_installed_and_open_their_pages(by_role: dict[str, Client]) -
     assert all("Waiting now" in client.get("/admin/").text for client in by_role.values())
     contents = {role.name: role.permissions.filter(codename="view_payload").exists() for role in Group.objects.all()}
     assert contents == {"Viewer": False, "Operator": True, "Administrator": True}
+
+
+def test_a_group_that_people_have_created_is_no_role() -> None:
+    Group.objects.filter(name="Operator").delete()
+    own = Group.objects.create(name="Operator")
+    emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
+    assert not own.permissions.exists()
+    Group.objects.filter(pk=own.pk).update(name="Phone operators")
+    emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
+    assert (own.permissions.exists(), Group.objects.get(name="Operator").permissions.exists()) == (False, True)
 
 
 def test_a_refused_page_says_what_is_missing_and_who_has_it(by_role: dict[str, Client]) -> None:
