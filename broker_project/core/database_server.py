@@ -19,6 +19,7 @@ class Requirement(NamedTuple):
     """Whether the broker refuses to work without it; otherwise it is reported."""
 
 
+IS_STANDBY: Final = "PostgreSQL is a standby: add ?target_session_attrs=read-write to DATABASE_URL, or promote it"
 REQUIREMENTS: Final = (
     Requirement(
         "pg_backend_pid() = %(pid)s",
@@ -30,10 +31,7 @@ REQUIREMENTS: Final = (
         "current_setting('server_encoding') = 'UTF8'",
         "the database's encoding is not UTF8: create it with ENCODING 'UTF8'",
     ),
-    Requirement(
-        "NOT pg_is_in_recovery()",
-        "PostgreSQL is a standby: add ?target_session_attrs=read-write to DATABASE_URL, or promote it",
-    ),
+    Requirement("NOT pg_is_in_recovery()", IS_STANDBY),
     Requirement(
         "current_setting('fsync')::bool", "fsync is off: a power cut loses accepted events", is_essential=False
     ),
@@ -70,6 +68,8 @@ def check_server_at_start() -> None:
     try:
         with psycopg.connect(**connection.get_connection_params()) as server:
             unmet = unmet_requirements(server)
+        if IS_STANDBY in [one.otherwise for one in unmet]:
+            raise psycopg.OperationalError(IS_STANDBY)
     except psycopg.Error as failure:
         log.warning("database.not_checked", reason=failure)  # it is away: this process waits for it
         return

@@ -15,15 +15,20 @@ import psycopg
 import structlog
 from django.db import connection
 
+from broker_project.core.database_server import IS_STANDBY
 from broker_project.core.db import answered_within, on_connect, rows
+from delivery.believed_clock import NOTE_JUMP
 from delivery.maintenance.partitions import IDS_PER_DAY, SEQUENCES
+from delivery.replay.job_steps import FAIL
 
-IDENTITY: Final = """
-  CASE WHEN NOT pg_is_in_recovery() THEN concat_ws('/',
-    (SELECT system_identifier FROM pg_control_system()), left(pg_walfile_name(pg_current_wal_lsn()), 8),
-    (SELECT oid FROM pg_database WHERE datname = current_database()), 'delivery_incarnation'::regclass::oid) END"""
-"""SQL for the server, its timeline, the database and the table: any restore and any promotion changes one of them."""
-STATE: Final = f"SELECT id::text, identity = {IDENTITY} FROM delivery_incarnation"
+STATE: Final = """
+SELECT id::text, identity = database_identity() FROM delivery_incarnation
+ WHERE EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'delivery_replay'::regclass AND tgname = 'under_way')
+"""
+"""A restore into a new database, and a promotion, change the identity; on a standby it is NULL.
+
+Dumps have the triggers behind all data and indexes, and this one last: before it, a restore is not finished.
+"""
 
 LOCK: Final = "hashtext('delivery.incarnation')"
 BEGIN_SECONDS: Final = 3600.0
@@ -50,7 +55,11 @@ SELECT setval('{{sequence}}', {MARGIN} + GREATEST(s.last_value, (
          + extract(epoch FROM now - date_trunc('day', now)) * {IDS_PER_SECOND})::bigint))
   FROM {{sequence}} s, (SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now) AS clock
 """
-"""Forward only, and kept if the rest fails."""
+"""Forward only, and kept if the rest fails.
+
+In the last eight seconds of a day these are ids of the next one: harmless, since its partitions exist, and the next
+day goes on from there.
+"""
 MOVE_LINES: Final = f"""
 WITH moved AS (
   UPDATE delivery_line l
@@ -68,8 +77,8 @@ SELECT id, clock_timestamp(), 'NUMBER_UNCERTAIN', last_sequence,
 """A lease has run out, so its line is recovered: what was in flight goes first, under its number."""
 DOUBT_DELIVERIES: Final = "UPDATE delivery_open SET uncertain = true WHERE closed_on = '9999-12-31' AND NOT uncertain"
 DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
-NOTE: Final = f"""
-UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = {IDENTITY}, begun_at = clock_timestamp()
+NOTE: Final = """
+UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = database_identity(), begun_at = clock_timestamp()
 RETURNING id::text
 """
 LAST_IDS: Final = " UNION ALL ".join(f"SELECT '{name}', last_value FROM {name}" for name in SEQUENCES)
@@ -79,7 +88,15 @@ STATEMENTS: Final = (
     MOVE_LINES,
     DOUBT_DELIVERIES,
     DOUBT_GROUPS,
+    FAIL.format(which="kind = 'BACKFILL'"),
+    NOTE_JUMP,
 )
+ARGUMENTS: Final = {
+    "reason": "the database was restored, or a standby was promoted; begin another one",
+    "seconds": 0.0,
+    "elapsed": 0.0,
+}
+"""A backfill has drawn ids that may have been given since. The clock of another server may be ahead: see 0063."""
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +113,7 @@ def begin(server: "psycopg.Connection[Any]", *, is_known_to_be_restored: bool = 
         if is_same and not is_known_to_be_restored:
             return current
         for statement in STATEMENTS:
-            server.execute(statement.encode())
+            server.execute(statement.encode(), ARGUMENTS)
         ((current,),) = server.execute(NOTE.encode()).fetchall()
     log.warning("database.restored", incarnation=current, hint="unfinished deliveries are sent with a flag")
     return str(current)
@@ -120,7 +137,7 @@ def _state(server: "psycopg.Connection[Any]") -> tuple[str, bool]:
         raise psycopg.OperationalError("the database is being restored")
     current, is_same = found
     if is_same is None:
-        raise psycopg.OperationalError("PostgreSQL is a standby")  # a connection would outlive its promotion
+        raise psycopg.OperationalError(IS_STANDBY)  # a connection would outlive its promotion
     return current, is_same
 
 

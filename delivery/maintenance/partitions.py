@@ -66,6 +66,7 @@ LEFT: Final = """
 SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
   FROM (SELECT clock_timestamp() AS now) AS clock
 """
+DAY_OF_IDS: Final = f"SELECT to_date((last_value / {IDS_PER_DAY})::text, 'YYMMDD') FROM {MESSAGES}_id_seq"
 
 
 def first_id(day: dt.date) -> int:
@@ -86,6 +87,12 @@ def leaf_of(table: str, day: dt.date) -> str:
 def today() -> dt.date:
     """Return the database's day: a worker with a wrong clock creates and drops nothing."""
     day: dt.date = rows("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")[0][0]
+    return day
+
+
+def day_of_ids() -> dt.date:
+    """Return the day whose ids are given."""
+    day: dt.date = rows(DAY_OF_IDS)[0][0]
     return day
 
 

@@ -139,13 +139,14 @@ def maintain(
 ) -> None:
     """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
 
-    Finished days are kept for `keep_days`, and `until_summarized` if that is set. Does nothing while the clock is not
-    believed: its day may be wrong.
+    Finished days are kept for `keep_days`, and `until_summarized` if that is set. While the clock is not believed, its
+    day may be wrong: then only the partitions for the ids that are given are created, which a restored dump may lack.
 
     Raises `RetentionDiffers`: another worker keeps them for another time. Nothing is dropped then.
     """
     check_keep_days(keep_days)
     if (now := BELIEVED_CLOCK.now()) is None:
+        partitions.open_days(partitions.day_of_ids())
         return
     today = now.date()
     partitions.open_days(today)

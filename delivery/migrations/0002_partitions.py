@@ -4,7 +4,7 @@ import datetime as dt
 
 from django.db import migrations
 
-from delivery.maintenance import incarnation, partitions
+from delivery.maintenance import partitions
 from delivery.statuses import LEGAL_CHANGES, UNFINISHED, WaitsFor
 from subscriptions.names import OWN_EVENTS
 
@@ -118,7 +118,29 @@ CREATE TRIGGER turn_again AFTER UPDATE OF waits_for ON delivery_queuegroup FOR E
 -- Its one row says in which database, of which server, the ids and numbers were given (decision 0062).
 CREATE TABLE delivery_incarnation (
   id uuid PRIMARY KEY, identity text NOT NULL, begun_at timestamptz NOT NULL DEFAULT clock_timestamp());
-INSERT INTO delivery_incarnation (id, identity) SELECT gen_random_uuid(), {identity};
+CREATE UNIQUE INDEX delivery_incarnation_one_row ON delivery_incarnation ((true));
+
+-- The server, its timeline, the database and the table; NULL on a standby. A service may hide the first two.
+CREATE FUNCTION database_identity() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  server text;
+  timeline text;
+BEGIN
+  IF pg_is_in_recovery() THEN
+    RETURN NULL;
+  END IF;
+  BEGIN
+    server := (SELECT system_identifier FROM pg_control_system());
+  EXCEPTION WHEN insufficient_privilege OR object_not_in_prerequisite_state OR feature_not_supported THEN
+  END;
+  BEGIN
+    timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+  EXCEPTION WHEN insufficient_privilege OR object_not_in_prerequisite_state OR feature_not_supported THEN
+  END;
+  RETURN concat_ws('/', server, timeline, (SELECT oid FROM pg_database WHERE datname = current_database()),
+                   'delivery_incarnation'::regclass::oid);
+END $$;
+INSERT INTO delivery_incarnation (id, identity) SELECT gen_random_uuid(), database_identity();
 
 -- Every subscriber has its lines from the start: neither publishing nor settling need ask.
 CREATE FUNCTION give_subscriber_its_lines() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -240,7 +262,6 @@ class Migration(migrations.Migration):
             + [
                 OPEN_LEAF.format(
                     own=OWN_EVENTS,
-                    identity=incarnation.IDENTITY,
                     unfinished=array(UNFINISHED),
                     known=KNOWN,
                     legal=LEGAL,

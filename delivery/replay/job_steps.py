@@ -74,7 +74,7 @@ WITH failed AS (
   UPDATE delivery_replay
      SET state = 'FAILED', finished_at = clock_timestamp(), reason = %(reason)s, sliced_at = NULL, failures = 0,
          updated_at = clock_timestamp()
-   WHERE id = %(id)s AND finished_at IS NULL AND state <> 'CANCELLING'
+   WHERE {which} AND finished_at IS NULL AND state <> 'CANCELLING'
   RETURNING subscription_id)
 UPDATE subscriptions_subscription s
    SET paused_reason = 'its backfill failed: ' || %(reason)s, updated_at = clock_timestamp()
@@ -118,7 +118,7 @@ RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber
 
 def fail(replay_id: int, *, reason: str) -> None:
     """End a job as FAILED unless it has ended or is being cancelled; what it has created stays."""
-    rows(FAIL, {"id": replay_id, "reason": reason})
+    rows(FAIL.format(which="id = %(id)s"), {"id": replay_id, "reason": reason})
 
 
 class Count(NamedTuple):

@@ -11,8 +11,8 @@ class Command(BaseCommand):
     """Begin an incarnation of the database."""
 
     help = (
-        "Run this after restoring the database's files or disk to an earlier state, before the broker starts. "
-        "Restored dumps and promoted standbys are noticed without it."
+        "Run this after restoring the database's files or disk, or rows alone, to an earlier state, before the broker "
+        "starts. Dumps restored into an empty database and promoted standbys are noticed without it."
     )
 
     def handle(self, *_arguments: Any, **_options: Any) -> None:

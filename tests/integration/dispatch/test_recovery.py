@@ -13,10 +13,11 @@ from django.core.management import call_command
 from broker_project.core import boot_clock
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
+from delivery.believed_clock import BelievedClock
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
-from delivery.maintenance.incarnation import MARGIN, NewestIds
+from delivery.maintenance.incarnation import MARGIN, Guard, NewestIds
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
@@ -31,6 +32,11 @@ from tests.support import broker
 from tests.support.database import execute
 from tests.support.factories import subscription
 
+HIDE = """
+CREATE FUNCTION public.{hidden}(OUT system_identifier pg_lsn) LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'not on this server' USING ERRCODE = '{state}'; END $$;
+SET LOCAL search_path = public, pg_catalog;
+"""
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 
@@ -97,6 +103,7 @@ def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_
     broker.publish_numbered(wanted.event_type, 3)
     driven, delivery, number = broker.crash_while_sending(line)
     call_command("after_restore")
+    assert BelievedClock().now() is None  # so nothing expires
     jumped = LineEvent.objects.get(kind=LineEventKind.NUMBER_UNCERTAIN).sequence or 0
     assert jumped > 10_000 * time.time()  # as if it had been sent that many a second since 1970
     with broker.running_worker():
@@ -107,6 +114,35 @@ def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_
     assert Line.objects.get(pk=line.pk).epoch > driven.claim.epoch + jumped / 2  # whatever a lost worker has claimed
     broker.publish_numbered(wanted.event_type, 1)
     assert Delivery.objects.latest("id").pk > delivery.id + MARGIN
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.parametrize("state", ["55000", "42501"])
+@pytest.mark.parametrize(("hidden", "left"), [("pg_control_system", [1, 2, 3]), ("pg_current_wal_lsn", [0, 2, 3])])
+def test_a_server_that_hides_its_number_or_its_timeline_can_be_used(
+    elsewhere: psycopg.Connection[Any], hidden: str, left: list[int], state: str
+) -> None:
+    with elsewhere.transaction(force_rollback=True):
+        ((known,),) = elsewhere.execute("SELECT string_to_array(database_identity(), '/')").fetchall()
+        elsewhere.execute(HIDE.format(hidden=hidden, state=state).encode())
+        ((seen,),) = elsewhere.execute("SELECT string_to_array(database_identity(), '/')").fetchall()
+    assert (len(known), seen) == (4, [known[part] for part in left])
+
+
+@pytest.mark.behaviour("4.10")
+def test_no_incarnation_begins_before_a_restore_is_finished(elsewhere: psycopg.Connection[Any]) -> None:
+    with elsewhere.transaction(force_rollback=True):
+        elsewhere.execute("UPDATE delivery_incarnation SET identity = 'of a dump'")
+        elsewhere.execute("DROP TRIGGER under_way ON delivery_replay")
+        with pytest.raises(psycopg.OperationalError, match="is being restored"):
+            Guard()(elsewhere)
+
+
+@pytest.mark.behaviour("4.10")
+def test_a_dump_adds_no_second_incarnation(elsewhere: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        elsewhere.execute("INSERT INTO delivery_incarnation (id, identity) VALUES (gen_random_uuid(), 'of a dump')")
+    elsewhere.rollback()
 
 
 @pytest.mark.behaviour("4.10")

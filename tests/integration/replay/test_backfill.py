@@ -2,12 +2,14 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import Error
 from django.db.models.functions import Now
 from django.test import Client
@@ -222,6 +224,20 @@ def test_ids_that_run_out_end_it_before_anything_is_sent(kind: EventType, monkey
     assert (replays.state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.ACTIVE, "BACKFILL")
     assert one.paused_reason == f"its backfill failed: {backfill_job.OUT_OF_IDS}"
     assert broker.statuses(one) == ["PENDING"] * 2
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.parametrize("start", [replays.start_backfill, replays.start_filing])
+def test_a_restored_database_uses_no_ids_that_were_reserved_before(
+    kind: EventType, start: Callable[[Subscription], Replay]
+) -> None:
+    broker.publish_numbered(kind, 3)
+    one = replays.new(kind)
+    backfill = start(one)
+    call_command("after_restore")
+    one.refresh_from_db()
+    assert (replays.state_of(backfill), go_on(), broker.statuses(one)) == (ReplayState.FAILED, 0, [])
+    assert one.paused_reason.startswith("its backfill failed: the database was restored")
 
 
 @pytest.fixture

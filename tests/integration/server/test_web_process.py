@@ -7,9 +7,11 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.test import Client, override_settings
+from structlog.testing import capture_logs
 
 from broker_project import diagnosis
-from broker_project.core.database_server import check_server_at_start, unmet_requirements
+from broker_project.core import database_server
+from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start, unmet_requirements
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.database import database_url, execute
 
@@ -57,6 +59,16 @@ def test_a_pooler_in_between_is_recognized_and_refused(monkeypatch: pytest.Monke
     assert (answer.status_code, "PgBouncer" in answer.json()["server"]) == (503, True)
     with pytest.raises(SystemExit, match=r"^broker: a connection pooler such as PgBouncer .*\.$"):
         check_server_at_start()
+
+
+@pytest.mark.django_db
+@pytest.mark.behaviour("4.10")
+def test_a_standby_is_waited_for_as_if_it_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    standby = [Requirement("false", IS_STANDBY)]
+    monkeypatch.setattr(database_server, "unmet_requirements", lambda _server: standby)
+    with capture_logs() as logged:
+        check_server_at_start()
+    assert [one["event"] for one in logged] == ["database.not_checked"]
 
 
 @pytest.mark.django_db(transaction=True)
