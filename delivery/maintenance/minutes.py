@@ -1,8 +1,8 @@
 """Count what ended in each minute, by subscriber and event type: the live numbers, which need no Spark.
 
 A minute is counted once it is over and nothing can end in it any more, with one statement, in a transaction that says
-that it is counted. So a count is exact, and what was not counted while no worker ran is made up for. Nothing is added
-to what publishing and settling write.
+that it is counted. So a count is exact unless the clock is set back, and what was not counted while no worker ran is
+made up for. Nothing is added to what publishing and settling write.
 """
 
 import datetime as dt
@@ -11,20 +11,23 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.maintenance.partitions import summarize_times
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
-KEPT_HOURS: Final = 48
+TOTALS_KEPT_HOURS: Final = 48
+COUNTS_KEPT_HOURS: Final = 2
+"""Those by subscriber and event type, of which only the last hour is read: they may be thousands for each minute."""
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
 
 NEXT: Final = f"""
 WITH next AS (
   SELECT now, GREATEST(
-           date_trunc('minute', now) - interval '{KEPT_HOURS} hours',
+           date_trunc('minute', now) - interval '{TOTALS_KEPT_HOURS} hours',
            COALESCE((SELECT max(minute) + interval '1 minute' FROM delivery_minutetotal
                       WHERE minute < date_trunc('minute', now)),
                     date_trunc('minute', now) - interval '1 minute')) AS minute
-    FROM clock_timestamp() AS now)
+    FROM CAST(%s AS timestamptz) AS now)
 SELECT minute FROM next
  WHERE minute + interval '1 minute' <= now
    AND NOT EXISTS (
@@ -35,13 +38,15 @@ SELECT minute FROM next
 """The first minute that is not counted, if nothing can end in it any more: no transaction that writes is as old.
 
 `finished_at` is a time within its transaction, after that has begun to write. Counts of a clock that was ahead are
-disregarded: their minutes are counted again once they are over.
+disregarded: their minutes are counted again once they are over. While the clock is not believed there is none.
 """
 
 FORGET: Final = f"""
 WITH counts AS (
-  DELETE FROM delivery_minutecount WHERE minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s)
-DELETE FROM delivery_minutetotal WHERE minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s
+  DELETE FROM delivery_minutecount
+   WHERE minute < %(minute)s - interval '{COUNTS_KEPT_HOURS} hours' OR minute >= %(minute)s)
+DELETE FROM delivery_minutetotal
+ WHERE minute < %(minute)s - interval '{TOTALS_KEPT_HOURS} hours' OR minute >= %(minute)s
 """
 
 FILED: Final = """
@@ -89,10 +94,11 @@ SELECT %(minute)s, COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), CO
 
 def count_minutes() -> int:
     """Count the first closed minute that is not counted; return 0 if there is none, or another process is at it."""
+    now = BELIEVED_CLOCK.now()
     with transaction.atomic():
         if not rows(ONE_AT_A_TIME)[0][0]:
             return 0
-        minutes = rows(NEXT)
+        minutes = rows(NEXT, [now])
         for (minute,) in minutes:
             count_minute(minute)
         return len(minutes)

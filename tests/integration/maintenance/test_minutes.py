@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from django.utils import timezone
 
-from delivery.maintenance import minutes
-from delivery.maintenance.minutes import KEPT_HOURS, NEXT, count_minutes
+from delivery.believed_clock import BELIEVED_CLOCK
+from delivery.maintenance.minutes import COUNTS_KEPT_HOURS, TOTALS_KEPT_HOURS, count_minutes
 from delivery.models import Delivery, Line, Message, MinuteCount, MinuteTotal
 from subscriptions.models import Subscriber, Subscription
 from tests.support import factories
@@ -29,7 +29,7 @@ def last(storage: None, monkeypatch: pytest.MonkeyPatch) -> dt.datetime:
 
 
 def let_it_be(now: dt.datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minutes, "NEXT", NEXT.replace("clock_timestamp()", f"CAST('{now}' AS timestamptz)"))
+    monkeypatch.setattr(BELIEVED_CLOCK, "now", lambda: now)
 
 
 def ended(
@@ -105,23 +105,26 @@ def test_what_was_missed_is_made_up_for_once(last: dt.datetime) -> None:
     assert MinuteCount.objects.count() == 3
 
 
-def test_two_days_are_kept_and_counts_of_a_clock_that_was_ahead_are_not(last: dt.datetime) -> None:
+def test_totals_are_kept_for_two_days_and_counts_for_two_hours_but_none_of_a_clock_that_was_ahead(
+    last: dt.datetime,
+) -> None:
     shop = factories.subscription()
-    before = last - MINUTE
-    past, ahead = last - KEPT_HOURS * HOUR - MINUTE, last + HOUR
-    for minute in (past, past + MINUTE, before, ahead):
+    before, ahead = last - MINUTE, last + HOUR
+    first_total, first_count = last - TOTALS_KEPT_HOURS * HOUR, last - COUNTS_KEPT_HOURS * HOUR
+    for minute in (first_total - MINUTE, first_total, before, ahead):
         MinuteTotal.objects.create(minute=minute, **zero())
+    for minute in (first_count - MINUTE, first_count, before, ahead):
         MinuteCount.objects.create(minute=minute, subscriber=shop.subscriber, **zero())
     assert count_minutes() == 1
-    assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [past + MINUTE, before, last]
-    assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [past + MINUTE, before]
+    assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [first_total, before, last]
+    assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [first_count, before]
     assert total(last) == NOTHING
 
 
 def test_after_days_without_a_worker_only_what_is_kept_is_counted(last: dt.datetime) -> None:
     MinuteTotal.objects.create(minute=last - 10 * 24 * HOUR, **zero())
     assert count_minutes() == 1
-    assert MinuteTotal.objects.latest("minute").minute == last + MINUTE - KEPT_HOURS * HOUR
+    assert MinuteTotal.objects.latest("minute").minute == last + MINUTE - TOTALS_KEPT_HOURS * HOUR
 
 
 def zero() -> dict[str, Any]:
