@@ -13,7 +13,7 @@ from django.utils import timezone
 from analytics.admin.dashboard import BEAT_SEEN, beat_seen
 from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.database_server import unmet_requirements
-from delivery.believed_clock import BELIEVED_CLOCK
+from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.status.queue_status import senders
 
@@ -63,7 +63,7 @@ def _database() -> Iterator[Finding]:
 
 def _clock() -> Finding:
     """Say whether the database's clock is believed, and how far this machine's is from it."""
-    if not BELIEVED_CLOCK.now():
+    if is_doubted():
         jumped = "the database's has jumped ahead: nothing expires for ten minutes"
         return Finding("clock", jumped, "Set it right, or run `manage.py believe_clock` if it is.")
     DATABASE_CLOCK.refresh()

@@ -23,9 +23,13 @@ NOTE_JUMP: Final = f"""
 INSERT INTO delivery_clockjump (id, seconds, believed_at)
 VALUES (1, %(seconds)s, clock_timestamp() + make_interval(secs => {DOUBT_SECONDS}))
     ON CONFLICT (id) DO UPDATE SET seconds = excluded.seconds, believed_at = excluded.believed_at
+ WHERE delivery_clockjump.believed_at NOT BETWEEN clock_timestamp() - make_interval(secs => %(elapsed)s)
+                                              AND excluded.believed_at
+RETURNING id
 """
+"""Unless another process has noted the jump, or an operator has confirmed it, since this process read the clock."""
 BELIEVE: Final = """
-WITH forgotten AS (DELETE FROM delivery_clockjump)
+WITH believed AS (UPDATE delivery_clockjump SET believed_at = clock_timestamp())
 SELECT clock_timestamp() AT TIME ZONE 'UTC'
 """
 
@@ -42,6 +46,8 @@ class BelievedClock:
         self._lock = threading.Lock()
         self._offset: float | None = None
         """Of the database's clock from the time since boot. None: this process has not read it, so it saw no jump."""
+        self._read_at = 0.0
+        """Time since boot."""
 
     def now(self) -> datetime | None:
         """Return the database's time; None while it is not believed: nothing is at or before NULL in SQL.
@@ -51,17 +57,26 @@ class BelievedClock:
         """
         with self._lock:
             ((now, is_doubted),) = rows(READ)
-            offset = now - boot_clock.since_boot()
+            read_at = boot_clock.since_boot()
+            offset = now - read_at
             ahead = 0.0 if self._offset is None else offset - self._offset
-            if has_jumped := ahead > JUMP_SECONDS:
-                rows(NOTE_JUMP, {"seconds": ahead})
-                log.warning("clock.jumped", seconds=round(ahead), hint="nothing expires or is deleted for ten minutes")
-            self._offset = offset
-        return None if has_jumped or is_doubted else datetime.fromtimestamp(now, UTC)
+            if ahead > JUMP_SECONDS:
+                if rows(NOTE_JUMP, {"seconds": ahead, "elapsed": read_at - self._read_at}):
+                    hint = "nothing expires or is deleted for ten minutes"
+                    log.warning("clock.jumped", seconds=round(ahead), hint=hint)
+                ((now, is_doubted),) = rows(READ)
+            self._offset, self._read_at = offset, read_at
+        return None if is_doubted else datetime.fromtimestamp(now, UTC)
 
 
 BELIEVED_CLOCK: Final = BelievedClock()
 """This process's."""
+
+
+def is_doubted() -> bool:
+    """Return whether a process has noted a jump after which the clock is not believed yet."""
+    ((_, found),) = rows(READ)
+    return found  # type: ignore[no-any-return]
 
 
 def believe() -> datetime:

@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from django.test import Client
 from structlog.testing import capture_logs
 
-from broker_project.core import boot_clock
 from delivery.believed_clock import BELIEVED_CLOCK, BelievedClock
 from delivery.dispatch.claim import claim
 from delivery.limits import LEASE_SECONDS
@@ -18,7 +17,7 @@ from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.maintenance.clock import set_back_times
 from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, leaf_of, today
 from delivery.maintenance.periodic import maintain, run_periodic_jobs
-from delivery.models import Delivery, IdempotencyKey, Line, LineEvent, Replay
+from delivery.models import Delivery, IdempotencyKey, Line, LineEvent, MinuteTotal, Replay
 from delivery.replay import replay_job
 from delivery.worker.queue_settle import put_back
 from subscriptions.models import EventKind, FormerSecret, PausedBy, Subscription
@@ -142,23 +141,29 @@ def all_that_ends() -> None:
     IdempotencyKey.objects.create(key="k", fingerprint=b"", message_id=1, deliveries_count=1, expires_at=Now() - HOURS)
     FormerSecret.objects.create(subscription=kept, secret="s", signs_until=Now() - HOURS)
     LineEvent.objects.create(line=Line.objects.earliest("id"), kind="RESUMED", at=Now() - WEEKS)
+    counts = {"deliveries": 1, "delivered": 1, "eligible": 1, "buckets": [], "bucket_counts": []}
+    MinuteTotal.objects.create(minute=datetime.now(UTC) - WEEKS, **counts)
 
 
 def end_what_is_over() -> list[int]:
     """Do what goes by time alone; return how many of each kind are left."""
     run_periodic_jobs()
     maintain(keep_days=14)
-    others = (IdempotencyKey, FormerSecret, LineEvent)
-    return [Delivery.objects.open().count(), *(one.objects.count() for one in others)]
+    others = (IdempotencyKey.objects, FormerSecret.objects, LineEvent.objects, MinuteTotal.objects.filter(deliveries=1))
+    return [Delivery.objects.open().count(), *(one.count() for one in others)]
 
 
 @pytest.fixture
-def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
-    """Let it seem to this process as if the database's clock jumped."""
-    monkeypatch.setattr(BELIEVED_CLOCK, "_offset", None)
-    BELIEVED_CLOCK.now()
-    right = boot_clock.since_boot
-    return lambda by: monkeypatch.setattr(boot_clock, "since_boot", lambda: right() - by.total_seconds())
+def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let it seem to a process as if the database's clock has jumped since the process read it."""
+
+    def let_it_jump(by: timedelta, clock: BelievedClock = BELIEVED_CLOCK) -> None:
+        monkeypatch.setattr(clock, "_offset", None)
+        clock.now()
+        offset: Any = clock._offset
+        monkeypatch.setattr(clock, "_offset", offset - by.total_seconds())
+
+    return let_it_jump
 
 
 @pytest.mark.behaviour("11.7")
@@ -173,18 +178,18 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
     ],
 )
 def test_nothing_ends_after_a_jump_before_it_is_believed(
-    jump: Callable[[timedelta], None], go_on: Callable[[], object]
+    jump: Callable[..., None], go_on: Callable[[], object]
 ) -> None:
     all_that_ends()
     jump(timedelta(minutes=61))
     with capture_logs() as logged:
-        assert end_what_is_over() == [2, 1, 1, 1]
+        assert end_what_is_over() == [2, 1, 1, 1, 1]
     assert [one["seconds"] // 60 for one in logged if one["event"] == "clock.jumped"] == [61]
     assert BelievedClock().now() is None, "in a process that has started since"
     assert Client().get("/readyz").json()["clock"] == "the database's has jumped ahead: nothing expires for ten minutes"
 
     go_on()
-    assert end_what_is_over() == [0, 0, 0, 0]
+    assert end_what_is_over() == [0, 0, 0, 0, 0]
 
 
 @pytest.mark.behaviour("4.10", "11.7")
@@ -200,7 +205,20 @@ def test_days_of_the_ids_that_are_given_are_opened_before_the_clock_is_believed(
 
 @pytest.mark.behaviour("11.7")
 @pytest.mark.parametrize("moved", [timedelta(minutes=59), -HOURS, timedelta()])
-def test_what_is_no_jump_ahead_ends_as_ever(jump: Callable[[timedelta], None], moved: timedelta) -> None:
+def test_what_is_no_jump_ahead_ends_as_ever(jump: Callable[..., None], moved: timedelta) -> None:
     all_that_ends()
     jump(moved)
-    assert end_what_is_over() == [0, 0, 0, 0]
+    assert end_what_is_over() == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.behaviour("11.7")
+def test_a_jump_that_was_confirmed_is_not_doubted_by_a_process_that_looks_late(jump: Callable[..., None]) -> None:
+    late = BelievedClock()
+    for process in (BELIEVED_CLOCK, late):
+        jump(HOURS, process)
+    assert Client().get("/readyz").json()["clock"] == "ok", "a health check only reads"
+    assert BELIEVED_CLOCK.now() is None
+    call_command("believe_clock")
+    assert None not in {late.now(), BELIEVED_CLOCK.now()}
+    jump(HOURS, late)
+    assert late.now() is None, "another one"
