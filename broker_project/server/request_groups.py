@@ -25,6 +25,7 @@ from django.utils.log import log_response
 from rest_framework.status import HTTP_400_BAD_REQUEST
 
 from broker_project.core.db import ANSWER_SECONDS, answered_within
+from broker_project.server.request_head import HEALTH_PATHS
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from subscriptions.api.authentication import find_keys, rate_headers
@@ -67,11 +68,11 @@ def group_of(scope: Any) -> str | None:
 
 
 def statement_seconds(path: str) -> float:
-    """Return how long a statement of a request that is answered alone may take (contract 11.5).
+    """Return how long a statement of a request that is answered alone may take (contract 11.5), or of a health check.
 
     A batch or a dry run may have more to do than a statement of one event.
     """
-    return STATEMENT_SECONDS if _event_type_in(path) else ANSWER_SECONDS
+    return STATEMENT_SECONDS if path in HEALTH_PATHS or _event_type_in(path) else ANSWER_SECONDS
 
 
 class PendingRequest(Protocol):

@@ -23,6 +23,7 @@ from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
 from broker_project.wsgi import application as wsgi_application
+from delivery.callbacks import address as callback_address
 from delivery.mailbox import long_poll
 from delivery.mailbox.long_poll import max_polls
 from subscriptions.api.authentication import is_stranger
@@ -31,14 +32,15 @@ DISCONNECTED: Final = "broker.disconnected"
 """The WSGI variable with a function that starts watching the client. It returns a future that is done when the client
 has disconnected. The caller cancels the future when it no longer needs it."""
 
-STRANGERS_SHARE: Final = 32
-"""One thread in this many is for callers that show no key, such as people and callback replies: however much they ask
-for, others share Python with few of them."""
+FEW_THREADS: Final = max(2, settings.WEB_THREADS // 32)
+"""For callers that show no key, such as people, and as many for callback replies: however much they ask for, others
+share Python with few of them."""
 HEALTH_SECONDS: Final = 1.0
 """How long an answer to a health check is given again."""
 
 _threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
-_strangers = ThreadPoolExecutor(max(2, settings.WEB_THREADS // STRANGERS_SHARE), thread_name_prefix="stranger")
+_strangers = ThreadPoolExecutor(FEW_THREADS, thread_name_prefix="stranger")
+_repliers = ThreadPoolExecutor(FEW_THREADS, thread_name_prefix="replier")
 _quotas = UploadQuotas(settings.UPLOADS_BYTES)
 
 tune_runtime()
@@ -84,13 +86,19 @@ class RsgiApplication:
                 groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads))
                 await groups.answered(request)
             else:
-                threads = _strangers if is_stranger(request.environ) else _threads
-                await self._loop.run_in_executor(threads, request.answer)
+                await self._loop.run_in_executor(_threads_for(request.environ), request.answer)
         finally:
             upload.release()
 
 
 application = RsgiApplication()
+
+
+def _threads_for(environ: dict[str, Any]) -> ThreadPoolExecutor:
+    """Return the threads for a request that is answered alone."""
+    if not is_stranger(environ):
+        return _threads
+    return _repliers if environ["PATH_INFO"].startswith(callback_address.PATH) else _strangers
 
 
 class _Request:
@@ -104,8 +112,7 @@ class _Request:
 
     def answer(self) -> None:
         """Call the WSGI application, and send its answer from this thread."""
-        with answered_within(statement_seconds(self.environ["PATH_INFO"])):
-            self.send(*_answer_to(self.environ))
+        self.send(*_answer_to(self.environ))
 
     def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send the answer. First release the upload quota: a client that has the answer finds it free."""
@@ -114,11 +121,14 @@ class _Request:
 
 
 class HealthAnswers:
-    """Answers to health checks, made in threads of their own and at most once a second, however many ask."""
+    """Answers to health checks, made in a thread for each path and at most once a second, however many ask.
+
+    `/readyz` may wait for the database, and must not keep `/livez` waiting.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="health")
+        self._threads = {path: ThreadPoolExecutor(1, thread_name_prefix="health") for path in HEALTH_PATHS}
         self._made: dict[tuple[str, str], tuple[float, asyncio.Future[Answer]]] = {}
         """By method and path: since when, and the answer."""
 
@@ -127,13 +137,13 @@ class HealthAnswers:
         asked = scope.method, scope.path
         began, made = self._made.get(asked, (0.0, None))
         if made is None or (made.done() and self._loop.time() > began + HEALTH_SECONDS):
-            made = self._loop.run_in_executor(self._threads, _answer_to, environ_of(scope, headers, b""))
+            made = self._loop.run_in_executor(self._threads[scope.path], _answer_to, environ_of(scope, headers, b""))
             self._made[asked] = self._loop.time(), made
         return await asyncio.shield(made)
 
 
 def _answer_to(environ: dict[str, Any]) -> Answer:
-    """Return the WSGI application's answer."""
+    """Return the WSGI application's answer; each of its statements has the time that its path allows."""
     status, headers = "", []
 
     def start(*started: Any) -> Callable[[bytes], object]:
@@ -141,12 +151,13 @@ def _answer_to(environ: dict[str, Any]) -> Answer:
         status, headers, *_ = started
         return lambda _: None
 
-    chunks: Iterable[bytes] = wsgi_application(environ, start)
-    try:
-        body = b"".join(chunks)
-    finally:
-        if hasattr(chunks, "close"):
-            chunks.close()
+    with answered_within(statement_seconds(environ["PATH_INFO"])):
+        chunks: Iterable[bytes] = wsgi_application(environ, start)
+        try:
+            body = b"".join(chunks)
+        finally:
+            if hasattr(chunks, "close"):
+                chunks.close()
     return int(status[:3]), [(name.lower(), value) for name, value in headers], body
 
 

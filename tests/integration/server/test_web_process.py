@@ -165,21 +165,22 @@ from broker_project.server import rsgi
 asked, hold = [], threading.Event()
 
 
-def slow_without_a_key(environ, start):
-    if "HTTP_AUTHORIZATION" not in environ and environ["PATH_INFO"] != "/readyz":
+def answer_some_at_once(environ, start):
+    path = environ["PATH_INFO"]
+    if "HTTP_AUTHORIZATION" not in environ and path in {"/admin/", "/readyz"}:
         hold.wait()
-    asked.append(environ["PATH_INFO"])
+    asked.append(path)
     start("200 OK", [])
     return [b""]
 
 
-rsgi.wsgi_application = slow_without_a_key
+rsgi.wsgi_application = answer_some_at_once
 KEY = ("authorization", "Bearer brk_" + "a" * 43)
 
 
-def asking(path, *headers):
+def asking(path, *headers, method="GET"):
     scope = SimpleNamespace(
-        method="GET", path=path, query_string="", scheme="http", http_version="1.1", authority=None,
+        method=method, path=path, query_string="", scheme="http", http_version="1.1", authority=None,
         server="127.0.0.1:8000", client="127.0.0.1:50000", headers=Headers([("host", "127.0.0.1"), *headers]),
     )
     answer = SimpleNamespace(response_bytes=lambda status, headers, body: None)
@@ -188,22 +189,24 @@ def asking(path, *headers):
 
 async def main():
     rsgi.application.__rsgi_init__(asyncio.get_running_loop())
-    strangers = [asyncio.ensure_future(asking("/admin/")) for _ in range(settings.WEB_THREADS * 2)]
+    hanging = [asyncio.ensure_future(asking("/admin/")) for _ in range(settings.WEB_THREADS * 2)]
+    hanging += [asyncio.ensure_future(asking("/readyz", method=method)) for method in ("GET", "HEAD")]
     await asyncio.sleep(0)
-    await asyncio.gather(asking("/api/v1/messages", KEY), *[asking("/readyz") for _ in range(100)])
+    others = [asking("/api/v1/messages", KEY), asking("/api/v1/callbacks/token", method="POST")]
+    await asyncio.gather(*others, *[asking("/livez") for _ in range(100)])
     print(sorted(asked))
     hold.set()
-    await asyncio.gather(*strangers)
+    await asyncio.gather(*hanging)
 
 
 asyncio.run(main())
 """
 
 
-def test_callers_without_a_key_hold_up_neither_others_nor_health_checks() -> None:
+def test_people_and_a_database_that_hangs_hold_up_neither_keys_nor_replies_nor_livez() -> None:
     command = [sys.executable, "-c", STRANGERS]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
-    assert done.stdout == "['/api/v1/messages', '/readyz']\n", done.stderr
+    assert done.stdout == "['/api/v1/callbacks/token', '/api/v1/messages', '/livez']\n", done.stderr
 
 
 SIGNAL_AFTER_CLOSE = """
