@@ -62,11 +62,11 @@ class _Waits(threading.local):
     """How long this thread waits for the database."""
 
     until: float | None = None
-    """Monotonic time; None: `seconds` for each statement."""
+    """Time since boot; None: `seconds` for each statement."""
     seconds: float = ANSWER_SECONDS
 
     def end(self) -> float:
-        """Return the monotonic time until which a statement that begins now is waited for."""
+        """Return the time since boot until which a statement that begins now is waited for."""
         return boot_clock.since_boot() + self.seconds if self.until is None else self.until
 
 
@@ -262,7 +262,7 @@ def check(connection: "psycopg.Connection[Any]") -> None:
 
 @contextmanager
 def waits_until(end: float) -> Iterator[None]:
-    """Let no statement of this thread wait for an answer after `end` (monotonic): it raises `NotAnswered`."""
+    """Let no statement of this thread wait for an answer after `end` (time since boot): it raises `NotAnswered`."""
     before, _waits.until = _waits.until, end
     try:
         yield

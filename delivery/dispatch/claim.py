@@ -219,7 +219,7 @@ class ActiveHold:
     pause: float | None
     """Seconds until it is tried again; None: it holds nothing up any more."""
     until: float
-    """The same as monotonic time."""
+    """When that is, as time since boot."""
     reason: str = ""
     """Empty: this time it has not failed."""
     config_version: int = 0

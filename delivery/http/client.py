@@ -79,7 +79,7 @@ class HttpClient:
         self._idle: list[Transfer] = []
         self._in_flight: dict[Transfer, None] = {}
         self._late_at = inf
-        """Monotonic time before which none of them is late."""
+        """Time since boot before which none of them is late."""
         self._ended: list[Answer] = []
         """What came of those that were late."""
         self._started = 0
@@ -90,15 +90,15 @@ class HttpClient:
         self.is_gathering = False
         """Whether some of the requests that went out together last have no answer yet."""
         self._gathers_until = 0.0
-        """Monotonic time until which their answers are worth waiting for."""
+        """Time since boot until which their answers are worth waiting for."""
 
     def start(
         self, token: Hashable, request: EncodedRequest, *, until: float | None = None, lease: Lease | None = None
     ) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`.
 
-        Its deadline is `until` (monotonic); None: the client's, from now on. It ends with its `lease` too, which may be
-        renewed meanwhile.
+        Its deadline is `until` (time since boot); None: the client's, from now on. It ends with its `lease` too, which
+        may be renewed meanwhile.
         """
         now = boot_clock.since_boot()
         transfer = self._idle.pop() if self._idle else self._new_transfer()
@@ -247,7 +247,7 @@ class HttpClient:
 
 
 def late_at(transfer: Transfer) -> float:
-    """Return the monotonic time at which the client ends a request, if nothing else has."""
+    """Return the time since boot at which the client ends a request, if nothing else has."""
     overdue = transfer.until + OVERDUE_SECONDS
     return overdue if transfer.lease is None else min(overdue, transfer.lease.lease_ends_at)
 
@@ -275,7 +275,7 @@ class Sockets:
         self._timer_at: float | None = None
 
     def act(self, end: float) -> bool:
-        """Wait for something to happen, at most until `end` (monotonic), and let libcurl act on it.
+        """Wait for something to happen, at most until `end` (time since boot), and let libcurl act on it.
 
         Returns whether the bell was rung, or there is something on the other descriptor.
         """

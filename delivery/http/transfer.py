@@ -94,7 +94,7 @@ class Lease(Protocol):
 
     @property
     def lease_ends_at(self) -> float:
-        """Monotonic time by which nothing may be in flight any more."""
+        """Time since boot by which nothing may be in flight any more."""
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class Transfer:
     burst: int
     """The number of those that it goes out with."""
     until: float
-    """Monotonic time of its deadline."""
+    """Time since boot of its deadline."""
     lease: Lease | None
     opened: list[int]
     """The sockets opened for it."""
@@ -189,7 +189,7 @@ class Transfer:
 
     @property
     def ends_at(self) -> float:
-        """Monotonic time at which it has to have ended."""
+        """Time since boot at which it has to have ended."""
         return self.until if self.lease is None else min(self.until, self.lease.lease_ends_at)
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":

@@ -322,7 +322,7 @@ def charged(
 
 @dataclass(slots=True)
 class SlotShares:
-    """How the slots of one line are shared among subscriptions; times are monotonic, in seconds."""
+    """How the slots of one line are shared among subscriptions; times are seconds since boot."""
 
     slots: int = 1
     _since: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -361,7 +361,7 @@ class SlotShares:
 
 
 class RateLimiter:
-    """By subscription, when it may be sent to next; times are monotonic, in seconds. For one thread."""
+    """By subscription, when it may be sent to next; times are seconds since boot. For one thread."""
 
     def __init__(self) -> None:
         self._next: dict[int, tuple[int, float]] = {}

@@ -70,7 +70,7 @@ class Turns:
         self._lines: deque[ActiveLine] = deque()
         """Some may have been released."""
         self._next_link_at = 0.0
-        """Monotonic time from which a turn of another task may be ended."""
+        """Time since boot from which a turn of another task may be ended."""
         self._last_link: Link | None = None
 
     def add(self, line: ActiveLine) -> None:
@@ -100,9 +100,9 @@ class Leases:
         self._lines = lines
         self._lapsed: set[ActiveLine] = set()
         self._renewal_at = 0.0
-        """Monotonic time from which leases may be renewed again."""
+        """Time since boot from which leases may be renewed again."""
         self._first_end = 0.0
-        """Monotonic time before which no lease ends."""
+        """Time since boot before which no lease ends."""
 
     def renew(self) -> list[ActiveLine]:
         """Renew those that are not new, in one statement, if it is time; return the lines that are no longer ours.
@@ -147,7 +147,7 @@ class Leases:
         return lost
 
     def database_deadline(self) -> float:
-        """Return until when (monotonic) a round may wait for the database: until the first lease is about to end.
+        """Return until when (time since boot) a round may wait for the database: until the first lease is about to end.
 
         Then a worker that waits for a hung database would not end its requests in time.
         """

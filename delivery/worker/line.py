@@ -119,7 +119,7 @@ class ActiveLine:
     link: Link
     """The task that it runs for."""
     renewed_at: float
-    """Monotonic time, taken before the statement that renewed the lease."""
+    """Time since boot, taken before the statement that renewed the lease."""
     slot_shares: SlotShares = field(default_factory=SlotShares)
     rate_limiter: RateLimiter = field(default_factory=RateLimiter)
     """Shared by all lines of the process."""
@@ -146,7 +146,7 @@ class ActiveLine:
     """Of deliveries, or of groups in a QUEUE sender's line."""
     page_size: int = field(init=False)
     left_out: dict[int, float] = field(init=False, default_factory=dict)
-    """Subscriptions that wait for their rate limit while others are sent, and until when (monotonic)."""
+    """Subscriptions that wait for their rate limit while others are sent, and until when (time since boot)."""
     tried: set[tuple[int, int]] = field(init=False, default_factory=set)
     """Half-open subscriptions, with their config version, of which one delivery has been taken in this turn."""
     cut_short: list[int] = field(init=False, default_factory=list)
@@ -158,7 +158,7 @@ class ActiveLine:
     has_read: bool = field(init=False, default=False)
     """Whether a page has been read in this turn, and all that was taken of it was sent."""
     read_at: float = field(init=False, default=0.0)
-    """Monotonic time at which its last page was read."""
+    """Time since boot at which its last page was read."""
     next_key: str = field(init=False, default="")
     """The ordering key from which on the next page is read."""
     busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
@@ -194,7 +194,7 @@ class ActiveLine:
 
     @property
     def lease_ends_at(self) -> float:
-        """Monotonic time by which nothing may be in flight any more, unless the lease is renewed."""
+        """Time since boot by which nothing may be in flight any more, unless the lease is renewed."""
         return self.renewed_at + LEASE_SECONDS - LEASE_MARGIN_SECONDS
 
     @property

@@ -268,7 +268,7 @@ class DatabaseBackoff:
 
     def __init__(self) -> None:
         self.until = 0.0
-        """Monotonic time."""
+        """Time since boot."""
         self.is_in_doubt = False
         """Whether it may carry out what it was asked at any later time, since it did not answer."""
 

@@ -95,10 +95,10 @@ class Rounds:
         self._backoff = DatabaseBackoff()
         self._round_trip = RoundTrip(self._slots, self._backoff, self.budget, terms)
         self._look_at = 0.0
-        """Monotonic time of the next look for new work, while no hints can come."""
+        """Time since boot of the next look for new work, while no hints can come."""
         self._turns = Turns()
         self._stuck_at = 0.0
-        """Monotonic time at which buffers were last taken from lines that hang."""
+        """Time since boot at which buffers were last taken from lines that hang."""
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -246,11 +246,11 @@ class Slot:
     ended: Ended | None = None
     """What is settled before that: the outcome of what it did last, set by its generator."""
     resumes_at: float = 0.0
-    """Monotonic time when it goes on after its rate limit, reads on, or is settled at the latest."""
+    """Time since boot when it goes on after its rate limit, reads on, or is settled at the latest."""
     in_flight: Outgoing | None = None
     """The delivery of its request or script, until the outcome is recorded."""
     waiting_since: float | None = None
-    """Monotonic time since when its request or script runs."""
+    """Time since boot at which its request or script began."""
     paced_for: int | None = None
     """The subscription whose rate limit it waits for."""
     started_at: datetime | None = None
