@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -48,13 +49,19 @@ from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus, WaitsFor
 from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 
-TRYING: Final = "Its pause ends. Pauses of its subscription, suspensions and rate limits still hold."
+TRYING: Final = "The pause ends. Pauses of the subscription, suspensions and rate limits still hold."
 RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
-MAX_RELEASED_AT_ONCE: Final = 500
+MAX_CHOSEN: Final = 500
 """A form has at most 1,000 fields."""
+IN_A_PAUSE: Final = Q(status=DeliveryStatus.PENDING) & (
+    Q(waits_for=WaitsFor.RETRY, due_at__gt=Now())
+    | Q(hold__due_at__gt=Now())
+    | Q(group__waits_for=WaitsFor.RETRY, group__due_at__gt=Now())
+)
+"""What waits to be tried again, by itself, held in its line, or with its QUEUE group (contract 5.11)."""
 BODY_HELP: Final = (
     "If you change it, the delivery is checked like a new message and sends a message of its own; otherwise the same"
     " message is sent again."
@@ -158,7 +165,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     @admin.action(description="Release", permissions=["release"])
     def release_chosen(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> HttpResponse | None:
         """Ask, then release those of the chosen that are HELD."""
-        held = chosen.filter(status=DeliveryStatus.HELD).order_by("pk")[:MAX_RELEASED_AT_ONCE]
+        held = chosen.filter(status=DeliveryStatus.HELD).order_by("pk")[:MAX_CHOSEN]
         if CONFIRMED in request.POST:
             self._release(request, held)
             return None
@@ -179,9 +186,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         icon="bolt",
         variant=ActionVariant.PRIMARY,
         dialog=dialog("Try this delivery now?", TRYING, "Try now"),
-        offered=lambda delivery: (
-            delivery.status == DeliveryStatus.PENDING and (delivery.next_try_at or hasattr(delivery, "hold"))
-        ),
+        offered=lambda delivery: Delivery.objects.open().filter(IN_A_PAUSE, pk=delivery.pk).exists(),
     )
     def try_now(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Try one now."""
@@ -189,9 +194,15 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         return after_dialog(request, self.change_url(object_id))
 
     @admin.action(description="Try now", permissions=["release"])
-    def try_chosen_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
-        """Try those of the chosen now that wait to be tried again."""
-        self._try_now(request, chosen)
+    def try_chosen_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> HttpResponse | None:
+        """Ask, then try those of the chosen now that wait to be tried again."""
+        waiting = chosen.filter(IN_A_PAUSE, closed_on=OPEN_SHELF).order_by("pk")[:MAX_CHOSEN]
+        if CONFIRMED in request.POST:
+            self._try_now(request, waiting)
+            return None
+        number = len(waiting)
+        which = "this delivery" if number == 1 else f"these {number} deliveries"
+        return self.confirmation(request, f"Try {which} now? {TRYING}", waiting, submit=f"Try {plural(number)} now")
 
     def _try_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
         tried = try_now([one.pk for one in chosen])

@@ -9,11 +9,12 @@ import pytest
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Now
 from django.urls import reverse
+from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.models import Delivery, LineEvent, LineEventKind, Message, QueueGroup
+from delivery.models import Delivery, Hold, LineEvent, LineEventKind, Message, QueueGroup
 from delivery.operations import cancel_deliveries_of, release, try_now
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
@@ -438,6 +439,27 @@ def test_what_waits_to_be_tried_again_is_tried_now(storage: None, receiver: Rece
         admin.post(reverse("admin:delivery_delivery_try_now", args=[one.pk]), {"_form_submitted": "on"})
         broker.wait_until_done()
     assert client_of(factories.subscriber()).post(address).status_code == 404
+
+
+@pytest.mark.behaviour("5.11")
+def test_those_in_a_pause_are_tried_now_from_the_list_after_a_question(wanted: Subscription) -> None:
+    work = subscription(event_type=factories.event_type(kind=EventKind.QUEUE)).event_type
+    broker.publish_numbered(wanted.event_type, 4)
+    broker.publish_bodies(work, b"1")
+    fresh, deferred, held, due, grouped = Delivery.objects.order_by("pk")
+    later, line = timezone.now() + timedelta(hours=1), broker.line_of(wanted.subscriber)
+    Delivery.objects.filter(pk=deferred.pk).update(waits_for="RETRY", due_at=later)
+    QueueGroup.objects.update(waits_for="RETRY", due_at=later)
+    for one, at in ((held, later), (due, timezone.now())):
+        Hold.objects.create(delivery=one, line=line, reason="503", failures=1, due_at=at)
+    admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
+    every = (fresh, held, due, grouped, deferred)
+    pages = [admin.get(reverse("admin:delivery_delivery_change", args=[one.pk])).text for one in every]
+    assert ["Try now" in page for page in pages] == [False, True, False, True, True]
+    asked = chosen(*every, action="try_chosen_now")
+    assert "Try these 3 deliveries now?" in admin.post(changelist, asked).text
+    assert Delivery.objects.get(pk=deferred.pk).due_at == Hold.objects.get(delivery=held).due_at == later
+    assert "3 deliveries will be tried now." in admin.post(changelist, {**asked, "confirmed": "yes"}, follow=True).text
 
 
 @pytest.mark.behaviour("5.11")
