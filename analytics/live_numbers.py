@@ -7,17 +7,22 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, LiteralString
+from typing import Final, LiteralString, cast
 
+from django.core.cache import cache
 from django.db.models import Max
 
 from analytics.dashboard_queries import Quantiles
 from analytics.pipeline.quantiles import Histogram
 from broker_project.core.db import rows
 from delivery.models import MinuteTotal
+from delivery.status.backlog import Backlog, backlogs
+from delivery.status.line_status import held_lines
 
 HOUR_MINUTES: Final = 60
 DAY_MINUTES: Final = 24 * 60
+CACHED_SECONDS: Final = 5
+"""How long a process shows what it has read of the backlog: half as long as pages take to refresh themselves."""
 MAX_ROWS: Final = 50_000
 """Rows that are added up by subscriber or event type; where an hour has more, it is fewer minutes."""
 
@@ -41,13 +46,15 @@ WITH chosen AS (
 """
 
 SINCE: Final = f"""
-SELECT LEAST(%(newest)s, GREATEST(
-         %(newest)s - make_interval(mins => {HOUR_MINUTES - 1}),
+SELECT COALESCE(min(minute), %(newest)s), GREATEST(count(*), 1) FROM delivery_minutetotal
+ WHERE minute > %(newest)s - make_interval(mins => {HOUR_MINUTES}) AND minute <= %(newest)s
+   AND minute >= LEAST(%(newest)s, COALESCE(
          (SELECT minute + interval '1 minute' FROM delivery_minutecount
            WHERE minute > %(newest)s - make_interval(mins => {HOUR_MINUTES}) AND minute <= %(newest)s
-           ORDER BY minute DESC OFFSET {MAX_ROWS} LIMIT 1)))
+           ORDER BY minute DESC OFFSET {MAX_ROWS} LIMIT 1), '-infinity'))
 """
-"""The first of the minutes that are added up: of the last hour, or as many as have few enough rows, at least one."""
+"""The first of the minutes that are added up, and how many were counted: of the last hour, or as many as have few
+enough rows, at least one."""
 
 
 BY: Final = """
@@ -63,7 +70,7 @@ BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
 
 @dataclass(frozen=True)
 class Numbers:
-    """What ended in a number of minutes."""
+    """What ended in a number of minutes that were counted."""
 
     minutes: int
     deliveries: int = 0
@@ -100,13 +107,10 @@ class LastMinutes:
     since: dt.datetime
     until: dt.datetime
     """The end of the last one."""
+    minutes: int
+    """How many there are."""
     numbers: Mapping[int, Numbers]
     """By id; 0 stands for what has none."""
-
-    @property
-    def minutes(self) -> int:
-        """How many there are."""
-        return (self.until - self.since) // dt.timedelta(minutes=1)
 
 
 def last_minute() -> dt.datetime | None:
@@ -115,10 +119,22 @@ def last_minute() -> dt.datetime | None:
     return found
 
 
+def cached_backlogs() -> dict[int, Backlog]:
+    """Return the backlog of each subscriber, as of a few seconds ago: read once for all pages and scrapes."""
+    return cast("dict[int, Backlog]", cache.get_or_set("backlogs", backlogs, CACHED_SECONDS))
+
+
+def cached_held_lines() -> list[int]:
+    """Return the lines that are held, the longest held first, likewise."""
+    return cast("list[int]", cache.get_or_set("held_lines", held_lines, CACHED_SECONDS))
+
+
 def total(newest: dt.datetime, minutes: int) -> Numbers:
     """Return the numbers of all deliveries that ended in `minutes` up to `newest`, inclusive."""
+    since = newest - dt.timedelta(minutes=minutes)
+    counted = MinuteTotal.objects.filter(minute__gt=since, minute__lte=newest).count()
     found = [columns for _, *columns in rows(TOTAL, {"newest": newest, "minutes": minutes})]
-    return _numbers(minutes, *found[0]) if found else Numbers(minutes)
+    return _numbers(counted, *found[0]) if found else Numbers(minutes)
 
 
 def by_subscriber(newest: dt.datetime, subscriber_id: int | None = None) -> LastMinutes:
@@ -132,10 +148,10 @@ def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
 
 
 def _added_up(statement: LiteralString, newest: dt.datetime, subscriber_id: int | None) -> LastMinutes:
-    ((since,),) = rows(SINCE, {"newest": newest})
+    ((since, minutes),) = rows(SINCE, {"newest": newest})
     found = rows(statement, {"since": since, "newest": newest, "subscriber_id": subscriber_id})
-    last = LastMinutes(since, newest + dt.timedelta(minutes=1), {})
-    return LastMinutes(last.since, last.until, {key: _numbers(last.minutes, *counts) for key, *counts in found})
+    numbers = {key: _numbers(minutes, *counts) for key, *counts in found}
+    return LastMinutes(since, newest + dt.timedelta(minutes=1), minutes, numbers)
 
 
 def _numbers(

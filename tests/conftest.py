@@ -51,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not faults and not lengthy and not cluster"
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
     structlog.configure(cache_logger_on_first_use=False)  # a cached logger is not seen by capture_logs()
+    # Else pages show what another test left behind.
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     settings.WHITENOISE_AUTOREFRESH = True  # else every client of Django's begins by reading all static files
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
 

@@ -1,6 +1,7 @@
 """The dashboard: what needs attention, how deliveries go, who works on them, and what to do first.
 
-Each block takes a bounded number of queries, each of which reads a bounded number of rows.
+Each block takes a bounded number of queries. Those that read most, of what waits and of what is held, are cached for
+some seconds: pages refresh themselves, whoever looks.
 """
 
 import datetime as dt
@@ -17,17 +18,17 @@ from django.utils.safestring import SafeString
 from django_celery_beat.models import PeriodicTask
 
 from analytics import live_numbers
-from analytics.admin.live import at_least, share
-from analytics.admin.sections import duration
+from analytics.admin.live import GONE
+from analytics.admin.sections import duration, per_cent
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
 from delivery.admin.lines import LINE_COLOURS
-from delivery.admin.read_only import STATUS_COLOURS, counted, link_to
+from delivery.admin.read_only import STATUS_COLOURS, at_least, counted, link_to
 from delivery.dispatch.notify import listening_workers
-from delivery.models import Delivery, Lane, Line, Message
-from delivery.status.backlog import Backlog, backlogs
-from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, held_lines, line_statuses
+from delivery.models import Delivery, Line, Message
+from delivery.status.backlog import Backlog
+from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import senders
 from delivery.statuses import DeliveryStatus, WaitsFor
 from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subscription
@@ -64,7 +65,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if missing:
         return context | {"missing": missing}
     now = timezone.now()
-    waiting = backlogs()
+    waiting = live_numbers.cached_backlogs()
     workers = listening_workers()
     newest, beat = live_numbers.last_minute(), beat_seen()
     items = [
@@ -79,7 +80,9 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "items": items and table(HEADS, items),
         "numbers": compact_table(["Ended in the", "Per minute", "Success", "p50", "p95", "p99"], _numbers(newest)),
         "counted_until": newest and newest + dt.timedelta(minutes=1),
-        "waiting": at_least(sum(one.waiting for one in waiting.values()), any(one.is_cut for one in waiting.values())),
+        "waiting": at_least(
+            sum(one.waiting for one in waiting.values()), is_cut=any(one.is_cut for one in waiting.values())
+        ),
         "oldest": relative(min((one.oldest_since for one in waiting.values()), default=None), now),
         "senders": _senders(),
         "workers": _workers(workers or []),
@@ -110,18 +113,28 @@ def _stopped(
 
 def _held_up(waiting: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:
     """Tell which lines are held, and for which subscribers something has waited too long otherwise."""
-    held = held_lines()
-    late = {key: one for key, one in waiting.items() if now - one.oldest_since > TOO_LONG}
-    latest = sorted(late, key=lambda key: late[key].oldest_since)[: 2 * MAX_ITEMS]
+    held = live_numbers.cached_held_lines()
     lines = Line.objects.select_related("subscriber").in_bulk(held[:MAX_ITEMS])
     blocked = set(Line.objects.filter(pk__in=held).values_list("subscriber_id", flat=True))
-    others = Line.objects.select_related("subscriber").filter(subscriber__in=set(latest) - blocked, lane=Lane.MAIN)
-    others_first = sorted(others, key=lambda line: late[line.subscriber_id or 0].oldest_since)[:MAX_ITEMS]
-    statuses = line_statuses([*lines, *(line.pk for line in others_first)])
+    late = {key: one for key, one in waiting.items() if key not in blocked and now - one.oldest_since > TOO_LONG}
+    latest = sorted(late, key=lambda key: late[key].oldest_since)[:MAX_ITEMS]
+    names = _names_of(latest)
+    statuses = line_statuses([*lines, *(late[key].oldest_line_id for key in latest)])
     yield from (_held(lines[pk], statuses[pk], now) for pk in held[:MAX_ITEMS] if pk in lines)
-    yield from (_late(line, statuses[line.pk], late[line.subscriber_id or 0], now) for line in others_first)
-    if more := len(held) - len(lines) + len(late.keys() - blocked) - len(others_first):
-        yield Item(link(reverse("admin:analytics_run_live"), f"{more} more"), label("waiting", "warning"), "")
+    for key in latest:
+        if key in names and (status := statuses.get(late[key].oldest_line_id)):
+            yield _late(names[key], status, late[key], now)
+    if more := len(held) - len(lines) + len(late) - len(latest):
+        yield _more(more, label("waiting", "warning"))
+
+
+def _names_of(subscriber_ids: Sequence[int]) -> dict[int, str]:
+    return dict(Subscriber.objects.filter(pk__in=subscriber_ids).values_list("pk", "name"))
+
+
+def _more(number: int, what: SafeString) -> Item:
+    """Return the item that counts those that are not shown."""
+    return Item(link(reverse("admin:analytics_run_live"), f"{number} more"), what, "")
 
 
 def _held(line: Line, status: LineStatus, now: dt.datetime) -> Item:
@@ -136,15 +149,15 @@ def _held(line: Line, status: LineStatus, now: dt.datetime) -> Item:
     )
 
 
-def _late(line: Line, status: LineStatus, backlog: Backlog, now: dt.datetime) -> Item:
-    is_in_line = status.waiting > 0
+def _late(name: str, status: LineStatus, backlog: Backlog, now: dt.datetime) -> Item:
+    is_in_mailbox = backlog.is_oldest_in_mailbox
     return Item(
-        link_to("delivery_line", line.pk, line.owner),
-        badge(status.state, LINE_COLOURS) if is_in_line else label("mailbox", "info"),
-        "Its oldest delivery has waited for long." if is_in_line else "Nobody has fetched its oldest delivery.",
+        link_to("delivery_line", backlog.oldest_line_id, name),
+        label("mailbox", "info") if is_in_mailbox else badge(status.state, LINE_COLOURS),
+        "Nobody has acknowledged its oldest delivery." if is_in_mailbox else "Its oldest delivery has waited for long.",
         relative(backlog.oldest_since, now),
-        at_least(backlog.waiting, backlog.is_cut),
-        relative(status.deferred_due_at, now),
+        at_least(backlog.waiting, is_cut=backlog.is_cut),
+        "-" if is_in_mailbox else relative(status.deferred_due_at, now),
     )
 
 
@@ -153,20 +166,18 @@ def _failing(newest: dt.datetime | None) -> Iterator[Item]:
     if newest is None:
         return
     last = live_numbers.by_subscriber(newest)
-    failures = {
-        key: one.eligible - one.delivered
-        for key, one in last.numbers.items()
-        if key and one.eligible - one.delivered > MAX_FAILURES * one.eligible
-    }
-    worst = sorted(failures, key=lambda key: (-failures[key], key))[:MAX_ITEMS]
-    names = dict(Subscriber.objects.filter(pk__in=worst).values_list("pk", "name"))
+    failing = {key: one for key, one in last.numbers.items() if key and one.failed > MAX_FAILURES * one.eligible}
+    worst = sorted(failing, key=lambda key: (-failing[key].failed, key))[:MAX_ITEMS]
+    names = _names_of(worst)
+    address = reverse("admin:analytics_run_live")
     for key in worst:
-        of_all = last.numbers[key].eligible
         yield Item(
-            link(f"{reverse('admin:analytics_run_live')}?subscriber={key}", names.get(key, "(deleted)")),
+            link(f"{address}?subscriber={key}", names[key]) if key in names else GONE,
             label("failing", "danger"),
-            f"{failures[key]:,} of {of_all:,} deliveries failed in the last {last.minutes} min.",
+            f"{failing[key].failed:,} of {failing[key].eligible:,} deliveries failed in the last {last.minutes} min.",
         )
+    if more := len(failing) - len(worst):
+        yield _more(more, label("failing", "danger"))
 
 
 def _undecided(now: dt.datetime) -> Iterator[Item]:
@@ -195,8 +206,8 @@ def _numbers(newest: dt.datetime | None) -> list[list[str]]:
         name: live_numbers.total(newest, minutes) if newest else Numbers(minutes) for name, minutes in spans.items()
     }
     return [
-        [name, f"{one.per_minute:,.1f}", share(one), *(duration(ms) for ms in one.took or ())]
-        + ["-"] * (0 if one.took else 3)
+        [name, f"{one.per_minute:,.1f}", per_cent(one.delivered, one.eligible)]
+        + ([duration(ms) for ms in one.took] if one.took else ["-"] * 3)
         for name, one in found.items()
     ]
 

@@ -10,12 +10,12 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from analytics import live_numbers
-from analytics.admin.sections import duration
+from analytics.admin.sections import duration, per_cent
 from analytics.live_numbers import LastMinutes, Numbers
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import link, relative
-from delivery.admin.read_only import MAX_SHOWN, id_in, link_to
-from delivery.status.backlog import Backlog, backlogs
+from delivery.admin.read_only import MAX_SHOWN, at_least, id_in, link_to
+from delivery.status.backlog import Backlog
 from subscriptions.models import EventType, Subscriber
 
 REPLIES: Final = "(replies to callbacks)"
@@ -68,7 +68,7 @@ NUMBERS: Final = (
         "success",
         "Success",
         lambda row: row.numbers.success,
-        lambda row: share(row.numbers),
+        lambda row: per_cent(row.numbers.delivered, row.numbers.eligible),
         "Delivered, of those that ended; without cancelled ones and those that another endpoint took.",
     ),
     *(quantile_column(name) for name in ("p50", "p95", "p99")),
@@ -78,7 +78,7 @@ WAITING: Final = (
         "waiting",
         "Waiting",
         lambda row: row.backlog.waiting if row.backlog else 0,
-        lambda row: at_least(row.backlog.waiting, row.backlog.is_cut) if row.backlog else "0",
+        lambda row: at_least(row.backlog.waiting, is_cut=row.backlog.is_cut) if row.backlog else "0",
         "Unfinished deliveries now, without delayed ones.",
     ),
     Column(
@@ -86,21 +86,9 @@ WAITING: Final = (
         "Oldest",
         lambda row: row.backlog and timezone.now() - row.backlog.oldest_since,
         lambda row: relative(row.backlog.oldest_since, timezone.now()) if row.backlog else "-",
-        "When the oldest of them was published.",
+        "When the oldest of them was published, or was due if it was delayed.",
     ),
 )
-
-
-def share(numbers: Numbers) -> str:
-    """Return the success rate, never 100 % if anything failed; a dash if nothing ended."""
-    if numbers.success is None:
-        return "-"
-    return f"{int(numbers.success * 10_000) / 100:.2f} %"
-
-
-def at_least(number: int, is_cut: bool) -> str:
-    """Return a number of which there may be more than was counted."""
-    return f"{number:,}{' or more' if is_cut else ''}"
 
 
 def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -144,7 +132,7 @@ def _rows(last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
     if subscriber:
         names = dict(EventType.objects.filter(pk__in=numbers).values_list("pk", "name"))
         return [Row(key, names.get(key, GONE), one) for key, one in numbers.items()]
-    waiting = backlogs()
+    waiting = live_numbers.cached_backlogs()
     named = dict(Subscriber.objects.values_list("pk", "name"))
     names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
     return [Row(key, name, numbers.get(key, nothing), waiting.get(key)) for key, name in names.items()]

@@ -38,8 +38,8 @@ class Section:
 
 
 def per_cent(part: int, whole: int) -> str:
-    """Return a share in words, exact near the whole; a dash without a whole."""
-    return f"{part / whole:.2%}" if whole else "-"
+    """Return a share in words, rounded down, so that only the whole is 100 %; a dash without a whole."""
+    return f"{part * 10_000 // whole / 100:.2f} %" if whole else "-"
 
 
 def duration(milliseconds: float) -> str:

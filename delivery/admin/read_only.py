@@ -157,7 +157,12 @@ def id_in(asked: QueryDict, name: str) -> int | None:
 
 def counted(number: int, limit: int = MAX_COUNTED) -> str:
     """Return a number that is counted up to `limit`."""
-    return f"{number} or more" if number == limit else str(number)
+    return at_least(number, is_cut=number == limit)
+
+
+def at_least(number: int, *, is_cut: bool) -> str:
+    """Return a number of which there may be more than was counted."""
+    return f"{number:,}{' or more' if is_cut else ''}"
 
 
 def plural(number: int) -> str:

@@ -1,7 +1,7 @@
 """The backlog of each subscriber: how much waits for it, and since when."""
 
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.status.line_status import MAX_COUNTED
@@ -11,32 +11,44 @@ MAX_COUNTED_IN_ALL: Final = 100_000
 
 ASIDE: Final = "d.waits_for IN ('RETRY', 'RELEASE', 'RETURN', 'SUBSCRIPTION')"
 
+IS_DUE: Final = "d.not_before IS NULL OR d.not_before <= clock_timestamp()"
+"""A delayed delivery of a QUEUE group waits for its turn: only its group waits for its time."""
+SINCE: Final = "GREATEST(d.created_at, d.not_before)"
+
+
+def _first(which: LiteralString) -> LiteralString:
+    """Return SQL of the first delivery of subscription `s` that is due, among so many that wait for this."""
+    return f"""(SELECT d.* FROM (
+         SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
+          WHERE d.subscription_id = s.id AND {which} ORDER BY d.id LIMIT {MAX_COUNTED}) d
+         WHERE {IS_DUE} LIMIT 1)"""
+
+
 BACKLOGS: Final = f"""
 WITH waiting AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, o.oldest
+  SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, o.line_id, o.since
     FROM subscriptions_subscription s
    CROSS JOIN LATERAL (
-     SELECT min(id) AS oldest FROM (
-       (SELECT d.id FROM delivery_open d WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' ORDER BY d.id LIMIT 1)
+     SELECT d.line_id, {SINCE} AS since FROM (
+       {_first("d.waits_for = 'TURN'")}
        UNION ALL
-       SELECT (SELECT d.id FROM delivery_open d
-                WHERE d.waits_for = w.it AND d.waits_for <> 'TURN' AND d.subscription_id = s.id ORDER BY d.id LIMIT 1)
-         FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it)) d) o
-   WHERE o.oldest IS NOT NULL AND (%(subscriber_id)s::bigint IS NULL OR s.subscriber_id = %(subscriber_id)s::bigint)),
+       SELECT d.* FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it) CROSS JOIN LATERAL
+       {_first("d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
+      ORDER BY since LIMIT 1) o
+   WHERE %(subscriber_id)s::bigint IS NULL OR s.subscriber_id = %(subscriber_id)s::bigint),
 fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1)) + 1 AS share FROM waiting)
-SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.number = fair.share), min(d.created_at)
+SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.looked_at = fair.share),
+       min(w.since), (array_agg(w.line_id ORDER BY w.since))[1], (array_agg(w.is_in_mailbox ORDER BY w.since))[1]
   FROM waiting w CROSS JOIN fair
  CROSS JOIN LATERAL (
-   SELECT count(*) AS number FROM (
-     (SELECT FROM delivery_open d WHERE d.subscription_id = w.id AND d.waits_for = 'TURN' ORDER BY d.id
+   SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at FROM (
+     (SELECT d.not_before FROM delivery_open d WHERE d.subscription_id = w.id AND d.waits_for = 'TURN' ORDER BY d.id
        LIMIT (SELECT share FROM fair))
      UNION ALL
-     (SELECT FROM delivery_open d WHERE d.subscription_id = w.id AND {ASIDE} ORDER BY d.waits_for, d.id
+     (SELECT d.not_before FROM delivery_open d WHERE d.subscription_id = w.id AND {ASIDE} ORDER BY d.waits_for, d.id
        LIMIT (SELECT share FROM fair))
       LIMIT (SELECT share FROM fair)) d) c
- CROSS JOIN LATERAL (
-   SELECT d.created_at FROM delivery_open d WHERE d.id = w.oldest AND d.closed_on = '9999-12-31' LIMIT 1) d
  GROUP BY w.subscriber_id
 """
 """By index, from subscription to subscription. Delayed deliveries do not count: nobody waits for them yet."""
@@ -49,6 +61,9 @@ class Backlog(NamedTuple):
     is_cut: bool
     """Whether there is more than was counted."""
     oldest_since: datetime
+    """When the oldest was published, or was due if it was delayed."""
+    oldest_line_id: int
+    is_oldest_in_mailbox: bool
 
 
 def backlogs(subscriber_id: int | None = None) -> dict[int, Backlog]:

@@ -13,19 +13,20 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from analytics.admin import dashboard
 from analytics.models import Run, RunState
 from broker_project.stack.folders import ROOT
-from delivery.models import Delivery, Hold, Message, MessageOutcome
+from delivery.models import Delivery, Hold, Message, MessageOutcome, MinuteCount, MinuteTotal
 from delivery.status.line_status import LineState
 from delivery.status.queue_status import GroupState
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import DeliveryMode, Subscription
+from subscriptions.models import DeliveryMode, EventKind, Subscription
 from tests.integration.analytics.test_live_numbers import minute, waiting
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.admin import browser_with
 
 pytestmark = pytest.mark.django_db
 
 LONG_AGO = timezone.now() - dt.timedelta(hours=2)
 NOW = timezone.now()
+SOON = dt.timedelta(minutes=2, seconds=50)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +48,8 @@ def rows_of(table: str) -> list[str]:
 
 
 def held(wanted: Subscription, delivery: Delivery) -> None:
-    due = timezone.now() + dt.timedelta(minutes=2, seconds=50)
-    Hold.objects.create(
-        delivery=delivery, line_id=delivery.line_id or 0, since=LONG_AGO, reason="503", due_at=due, failures=9
-    )
+    at = {"since": LONG_AGO, "due_at": timezone.now() + SOON}
+    Hold.objects.create(delivery=delivery, line_id=delivery.line_id or 0, reason="503", failures=9, **at)
 
 
 def test_nothing_needs_attention_while_all_goes_well(admin: Client) -> None:
@@ -63,22 +62,29 @@ def test_nothing_needs_attention_while_all_goes_well(admin: Client) -> None:
 
 
 def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -> None:
-    shop, late, box, bad, odd = (
-        factories.subscription(factories.subscriber(name)) for name in ("shop", "late", "box", "bad", "odd")
+    shop, late, box, bad, odd, aside = (
+        factories.subscription(factories.subscriber(name)) for name in ("shop", "late", "box", "bad", "odd", "aside")
     )
+    worker = factories.subscription(factories.subscriber("worker"), factories.event_type(kind=EventKind.QUEUE))
     first, _ = waiting(shop, 2, created_at=LONG_AGO)
     held(shop, first)
     waiting(late, 3, created_at=LONG_AGO, waits_for="RETRY", due_at=timezone.now() + dt.timedelta(minutes=90))
     Subscription.objects.filter(pk=box.pk).update(delivery_mode=DeliveryMode.PULL, endpoint="")
     waiting(box, 1, created_at=LONG_AGO)
+    retry_line = broker.retry_line_of(aside.subscriber)
+    waiting(aside, 2, created_at=LONG_AGO, line=retry_line, waits_for="RETRY", due_at=timezone.now() + SOON)
+    broker.publish_bodies(worker.event_type, b"1")
+    Delivery.objects.filter(subscription=worker).update(created_at=LONG_AGO)
     minute(0, of=bad, took={10: 90}, failed=10)
     waiting(odd, 1, waits_for="RELEASE", status="HELD")
     Run.objects.create(state=RunState.FAILED, error="no memory\nmore", ended_at=LONG_AGO, started_at=LONG_AGO)
     assert items(admin) == [
         "shop | Blocked | 503 | 2 h ago | 2 | in 2 min",
         "late | Retry scheduled | Its oldest delivery has waited for long. | 2 h ago | 3 | in 1 h",
-        "box | mailbox | Nobody has fetched its oldest delivery. | 2 h ago | 1 | -",
-        "bad | failing | 10 of 100 deliveries failed in the last 60 min. | - | - | -",
+        "box | mailbox | Nobody has acknowledged its oldest delivery. | 2 h ago | 1 | -",
+        "aside | Retry scheduled | Its oldest delivery has waited for long. | 2 h ago | 2 | in 2 min",
+        "worker | Waiting for a worker | Its oldest delivery has waited for long. | 2 h ago | 1 | -",
+        "bad | failing | 10 of 100 deliveries failed in the last 1 min. | - | - | -",
         "Deliveries | Needs decision | Their filter or script failed. Release or cancel them. | 0 s ago | 1 | -",
         "run 1 | Failed | no memory | 2 h ago | - | -",
     ]
@@ -109,6 +115,7 @@ def test_ten_are_shown_and_the_others_counted(admin: Client, django_assert_max_n
         if number % 2:
             held(wanted, first)
         minute(number, of=wanted, failed=1)
+    MinuteCount.objects.filter(minute=MinuteTotal.objects.latest("minute").minute).update(subscriber_id=999_999)
     with django_assert_max_num_queries(45):
         found = items(admin)
     whats = [one.split(" | ")[1] for one in found]
@@ -116,9 +123,10 @@ def test_ten_are_shown_and_the_others_counted(admin: Client, django_assert_max_n
         "Blocked": 10,
         "Waiting for a worker": 10,
         "waiting": 1,
-        "failing": 10,
+        "failing": 11,
     }
-    assert [one for one in found if "more" in one] == ["3 more | waiting | - | - | -"]
+    assert [one for one in found if "more" in one] == ["3 more | waiting | - | - | -", "13 more | failing | - | - | -"]
+    assert "/live/?subscriber=999999" not in admin.get("/admin/").text
 
 
 def test_before_the_first_message_it_says_what_to_do(admin: Client) -> None:

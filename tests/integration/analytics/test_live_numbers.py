@@ -2,6 +2,7 @@
 
 import datetime as dt
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -21,7 +22,7 @@ from tests.support.stored_summaries import bucket_of
 pytestmark = pytest.mark.django_db
 
 NEWEST = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=1)
-MINUTE = dt.timedelta(minutes=1)
+MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
 
 
 def minute(
@@ -61,7 +62,7 @@ def test_minutes_add_up() -> None:
     assert live_numbers.last_minute() == NEWEST
     assert live_numbers.total(NEWEST, 1) == Numbers(1, 9, 9, 9, {bucket_of(100): 4, bucket_of(1000): 5})
     hour = live_numbers.total(NEWEST, HOUR_MINUTES)
-    assert (hour.deliveries, hour.per_minute, hour.success) == (100, 100 / 60, 0.99)
+    assert (hour.deliveries, hour.per_minute, hour.success) == (100, 100 / 2, 0.99), "of the minutes counted"
     assert hour.took == tuple(middle_of(bucket_of(ms)) for ms in (100, 1000, 1000))
     assert live_numbers.total(NEWEST, DAY_MINUTES).deliveries == 101
     assert live_numbers.total(NEWEST + 2 * MINUTE, 1) == Numbers(1)
@@ -74,14 +75,15 @@ def test_numbers_of_each_subscriber_and_event_type() -> None:
     minute(1, of=store, took={10: 3})
     minute(0)
     by_subscriber = live_numbers.by_subscriber(NEWEST)
-    assert (by_subscriber.minutes, by_subscriber.until) == (HOUR_MINUTES, NEWEST + MINUTE)
+    assert (by_subscriber.since, by_subscriber.until) == (NEWEST - 2 * MINUTE, NEWEST + MINUTE)
+    assert by_subscriber.minutes == 3, "those that were counted"
     assert by_subscriber.numbers == {
-        shop.subscriber_id: Numbers(60, 2, 1, 2, {bucket_of(10): 1}),
-        store.subscriber_id: Numbers(60, 3, 3, 3, {bucket_of(10): 3}),
-        0: Numbers(60, 0, 0, 0, {}),
+        shop.subscriber_id: Numbers(3, 2, 1, 2, {bucket_of(10): 1}),
+        store.subscriber_id: Numbers(3, 3, 3, 3, {bucket_of(10): 3}),
+        0: Numbers(3, 0, 0, 0, {}),
     }
     of_shop = live_numbers.by_event_type(NEWEST, shop.subscriber_id)
-    assert of_shop.numbers == {shop.event_type_id: Numbers(60, 2, 1, 2, {bucket_of(10): 1})}
+    assert of_shop.numbers == {shop.event_type_id: Numbers(3, 2, 1, 2, {bucket_of(10): 1})}
 
 
 def test_a_subscriber_reads_its_own_statistics() -> None:
@@ -100,7 +102,7 @@ def test_a_subscriber_reads_its_own_statistics() -> None:
     ended = {"deliveries": 4, "delivered": 3, "failed": 1, "success": 0.75, "p50_ms": ms, "p95_ms": ms, "p99_ms": ms}
     assert found == {
         **ended,
-        "since": iso(NEWEST - 60 * MINUTE),
+        "since": iso(NEWEST - 2 * MINUTE),
         "until": iso(NEWEST),
         "waiting": 2,
         "is_truncated": False,
@@ -113,7 +115,7 @@ def iso(time: dt.datetime) -> str:
     return time.isoformat().replace("+00:00", "Z")
 
 
-@pytest.mark.parametrize(("max_rows", "minutes"), [(3, 60), (2, 2), (1, 1), (0, 1)])
+@pytest.mark.parametrize(("max_rows", "minutes"), [(3, 3), (2, 2), (1, 1), (0, 1)])
 def test_where_there_are_many_rows_fewer_minutes_are_added_up(
     monkeypatch: pytest.MonkeyPatch, max_rows: int, minutes: int
 ) -> None:
@@ -129,28 +131,40 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     other = factories.subscription(shop.subscriber)
     later = timezone.now() + dt.timedelta(hours=1)
     waiting(shop, 1, waits_for="START", not_before=later)
+    waiting(shop, 1, not_before=later)
     first, *_ = waiting(shop, 3)
     waiting(other, 2, waits_for="RETRY", due_at=later)
     waiting(store, 1, waits_for="RELEASE", status="HELD")
     waiting(factories.subscription(), 1, waits_for="START", not_before=later)
+    delayed = factories.subscription()
+    due = waiting(delayed, 1, created_at=later - DAY, not_before=later - HOUR)[0]
     assert {key: (one.waiting, one.is_cut) for key, one in backlogs().items()} == {
         shop.subscriber_id: (5, False),
         store.subscriber_id: (1, False),
+        delayed.subscriber_id: (1, False),
     }
     assert backlogs()[shop.subscriber_id].oldest_since == first.created_at
+    assert backlogs()[delayed.subscriber_id].oldest_since == due.not_before
     limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
-    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "6 /"))
-    assert backlogs()[shop.subscriber_id] == Backlog(4, True, first.created_at)
+    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "9 /"))
+    assert backlogs()[shop.subscriber_id] == Backlog(4, True, first.created_at, first.line_id or 0, False)
+
+
+def test_pages_and_scrapes_read_the_backlog_once_for_some_seconds(settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": uuid4().hex}}
+    assert (live_numbers.cached_backlogs(), live_numbers.cached_held_lines()) == ({}, [])
+    waiting(factories.subscription(), 1)
+    assert (live_numbers.cached_backlogs(), len(backlogs())) == ({}, 1)
 
 
 def test_the_page_has_all_subscribers_and_sorts_them(admin: Client) -> None:
     assert names(admin, "") == []
     slow, quick, idle = (factories.subscription(factories.subscriber(name)) for name in ("slow", "quick", "idle"))
-    minute(1, of=slow, took={900: 1}, failed=1)
+    minute(1, of=slow, took={900: 57}, failed=43)
     minute(0, of=quick, took={10: 118})
     waiting(idle, 2)
-    assert cells(admin, "?sort=-rate&q=QUI")[0][1:] == ["2.0", "100.00 %", "10 ms", "10 ms", "10 ms", "0", "-"]
-    assert cells(admin, "?q=slow")[0][1:4] == ["0.0", "50.00 %", "900 ms"]
+    assert cells(admin, "?sort=-rate&q=QUI")[0][1:] == ["59.0", "100.00 %", "10 ms", "10 ms", "10 ms", "0", "-"]
+    assert cells(admin, "?q=slow")[0][1:4] == ["50.0", "57.00 %", "900 ms"]
     assert "0 s ago" in cells(admin)[0][-1]
     for sort, expected in {
         "": ["idle", "quick", "slow"],
@@ -170,7 +184,7 @@ def test_a_subscriber_leads_to_its_event_types(admin: Client) -> None:
     minute(0, of=shop, took={10: 3})
     ((name, *numbers),) = cells(admin, f"?subscriber={shop.subscriber_id}")
     assert f'href="/admin/subscriptions/eventtype/{shop.event_type_id}/change/">Shop.Paid</a>' in name
-    assert numbers == ["0.1", "100.00 %", "10 ms", "10 ms", "10 ms"]
+    assert numbers == ["3.0", "100.00 %", "10 ms", "10 ms", "10 ms"]
     assert admin.get("/admin/analytics/run/live/?subscriber=999999").status_code == 404
 
 

@@ -196,7 +196,7 @@ def test_the_page_shows_every_topic_of_the_range(admin: Client) -> None:
     stored_summaries.store_one_row_of_each()
     page = text_of(admin, PAGE + THAT_DAY)
     assert page.count('class="chart"') == 6
-    words = ("88.89%", "1 unexplained", "https://four.example", "2 of 10", "failure_rate", "04 May 12:00", "503")
+    words = ("88.88 %", "1 unexplained", "https://four.example", "2 of 10", "failure_rate", "04 May 12:00", "503")
     assert [word for word in words if word not in page] == []
 
 
@@ -220,7 +220,7 @@ def test_it_can_be_narrowed_to_one_subscriber(admin: Client) -> None:
     stored_summaries.store_one_row_of_each()
     stored_summaries.reliability(NOON, {"subscriber_id": other.pk, "subscriber": "Other"}, FAILED=4)
     page = text_of(admin, f"{PAGE}{THAT_DAY}&subscriber=+Other+")
-    assert ("0.00%" in page, "88.89%" in page) == (True, False)
+    assert ("0.00 %" in page, "88.88 %" in page) == (True, False)
 
 
 @pytest.mark.parametrize("query", ["?range=9y", "?until=never", "?subscriber=nobody", "?until=9999-12-31"])
