@@ -4,6 +4,7 @@ They are the sums of minutes that `delivery.maintenance.minutes` has counted, an
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,6 +113,20 @@ class LastMinutes:
     numbers: Mapping[int, Numbers]
     """By id; 0 stands for what has none."""
 
+    @property
+    def total(self) -> Numbers:
+        """The sum of all."""
+        every, histogram = self.numbers.values(), Counter[int]()
+        for one in every:
+            histogram.update(one.histogram or {})
+        return Numbers(
+            self.minutes,
+            sum(one.deliveries for one in every),
+            sum(one.delivered for one in every),
+            sum(one.eligible for one in every),
+            histogram,
+        )
+
 
 def last_minute() -> dt.datetime | None:
     """Return the beginning of the last minute that was counted; None before the first."""
@@ -137,9 +152,9 @@ def total(newest: dt.datetime, minutes: int) -> Numbers:
     return _numbers(counted, *found[0]) if found else Numbers(minutes)
 
 
-def by_subscriber(newest: dt.datetime, subscriber_id: int | None = None) -> LastMinutes:
-    """Return the numbers of each subscriber, or of one, in the last hour, or less if that would be too many rows."""
-    return _added_up(BY_SUBSCRIBER, newest, subscriber_id)
+def by_subscriber(newest: dt.datetime) -> LastMinutes:
+    """Return the numbers of each subscriber in the last hour, or less if that would be too many rows."""
+    return _added_up(BY_SUBSCRIBER, newest)
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
@@ -147,7 +162,7 @@ def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
     return _added_up(BY_EVENT_TYPE, newest, subscriber_id)
 
 
-def _added_up(statement: LiteralString, newest: dt.datetime, subscriber_id: int | None) -> LastMinutes:
+def _added_up(statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None) -> LastMinutes:
     ((since, minutes),) = rows(SINCE, {"newest": newest})
     found = rows(statement, {"since": since, "newest": newest, "subscriber_id": subscriber_id})
     numbers = {key: _numbers(minutes, *counts) for key, *counts in found}

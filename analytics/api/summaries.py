@@ -174,11 +174,11 @@ def read_statistics(request: Request, name: str) -> Response:
     """Read the statistics of a subscriber: what ended in the last hour, and what waits now."""
     subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
     newest = live_numbers.last_minute()
-    last = live_numbers.by_subscriber(newest, subscriber.pk) if newest else None
-    by_event_type = live_numbers.by_event_type(newest, subscriber.pk).numbers if newest else {}
+    last = live_numbers.by_event_type(newest, subscriber.pk) if newest else None
+    by_event_type = last.numbers if last else {}
     names = dict(EventType.objects.filter(pk__in=[*by_event_type]).values_list("pk", "name"))
     now = {
-        **_shown((last.numbers if last else {}).get(subscriber.pk, Numbers(HOUR_MINUTES))),
+        **_shown(last.total if last else Numbers(HOUR_MINUTES)),
         "since": last and last.since,
         "until": last and last.until,
         "backlog": backlogs(subscriber.pk).get(subscriber.pk),

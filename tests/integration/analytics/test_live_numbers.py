@@ -95,19 +95,24 @@ def test_a_subscriber_reads_its_own_statistics() -> None:
     assert (empty["since"], empty["until"]) == (None, None), "no minute was counted"
     minute(2, of=shop, took={10: 3}, failed=1)
     minute(1, of=store, took={100: 3})
+    minute(0, of=factories.subscription(shop.subscriber), took={10: 4})
     waiting(store, 1)
     first, _ = waiting(shop, 2)
     found = client_of(shop.subscriber).get(path).json()
     ms = middle_of(bucket_of(10))
     ended = {"deliveries": 4, "delivered": 3, "failed": 1, "success": 0.75, "p50_ms": ms, "p95_ms": ms, "p99_ms": ms}
+    by_event_type = {one["delivered"]: one for one in found.pop("event_types")}
+    assert by_event_type[3] == {**ended, "event_type": shop.event_type and shop.event_type.name}
     assert found == {
         **ended,
+        "deliveries": 8,
+        "delivered": 7,
+        "success": 7 / 8,
         "since": iso(NEWEST - 2 * MINUTE),
-        "until": iso(NEWEST),
+        "until": iso(NEWEST + MINUTE),
         "waiting": 2,
         "is_truncated": False,
         "oldest_since": iso(first.created_at),
-        "event_types": [{**ended, "event_type": shop.event_type and shop.event_type.name}],
     }
 
 
