@@ -7,7 +7,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, LiteralString, cast
 
 from django.core.cache import cache
@@ -24,6 +24,8 @@ HOUR_MINUTES: Final = 60
 DAY_MINUTES: Final = 24 * 60
 CACHED_SECONDS: Final = 5
 """How long a process shows what it has read of the backlog: half as long as pages take to refresh themselves."""
+MINUTE_SECONDS: Final = 60
+"""How long it shows what it has added up: until the next minute is counted."""
 MAX_ROWS: Final = 50_000
 """Rows that are added up by subscriber or event type; where an hour has more, it is fewer minutes."""
 
@@ -154,7 +156,8 @@ def total(newest: dt.datetime, minutes: int) -> Numbers:
 
 def by_subscriber(newest: dt.datetime) -> LastMinutes:
     """Return the numbers of each subscriber in the last hour, or less if that would be too many rows."""
-    return _added_up(BY_SUBSCRIBER, newest)
+    key = f"by_subscriber:{newest.timestamp()}"
+    return cast("LastMinutes", cache.get_or_set(key, partial(_added_up, BY_SUBSCRIBER, newest), MINUTE_SECONDS))
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:

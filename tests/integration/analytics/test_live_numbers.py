@@ -155,11 +155,16 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     assert backlogs()[shop.subscriber_id] == Backlog(4, True, first.created_at, first.line_id or 0, False)
 
 
-def test_pages_and_scrapes_read_the_backlog_once_for_some_seconds(settings: Any) -> None:
+def test_pages_and_scrapes_read_what_is_much_once_for_some_time(settings: Any) -> None:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": uuid4().hex}}
     assert (live_numbers.cached_backlogs(), live_numbers.cached_held_lines()) == ({}, [])
-    waiting(factories.subscription(), 1)
+    assert live_numbers.by_subscriber(NEWEST).numbers == {}
+    shop = factories.subscription()
+    waiting(shop, 1)
+    minute(0, of=shop, failed=1)
     assert (live_numbers.cached_backlogs(), len(backlogs())) == ({}, 1)
+    assert live_numbers.by_subscriber(NEWEST).numbers == {}
+    assert live_numbers.by_subscriber(NEWEST + MINUTE).numbers != {}
 
 
 def test_the_page_has_all_subscribers_and_sorts_them(admin: Client) -> None:
