@@ -64,7 +64,7 @@ def _database() -> Iterator[Finding]:
 def _clock() -> Finding:
     """Say whether the database's clock is believed, and how far this machine's is from it."""
     if is_doubted():
-        jumped = "the database's has jumped ahead: nothing expires for ten minutes"
+        jumped = "the database's may have jumped ahead: nothing expires for ten minutes"
         return Finding("clock", jumped, "Set it right, or run `manage.py believe_clock` if it is.")
     DATABASE_CLOCK.refresh()
     ahead = DATABASE_CLOCK.own_clock_ahead

@@ -204,7 +204,10 @@ class StorageDay(models.Model):
 
 
 class ClockJump(models.Model):
-    """The last jump ahead of the database's clock that a process saw; at most one row (contract 11.7)."""
+    """The last jump ahead of the database's clock that a process saw; at most one row (contract 11.7).
+
+    By 0 s when the database was restored or failed over: nobody knows by how much its clock differs from before.
+    """
 
     id = models.SmallIntegerField(primary_key=True)
     seconds = models.FloatField()
