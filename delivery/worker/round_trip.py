@@ -387,11 +387,18 @@ class RoundTrip:
 
 def _log_ended(ended: Ended) -> None:
     """Log what became of a request; that it was taken, only if that is logged of all messages."""
-    about = (ended.message_id, ended.delivery_id, ended.subscriber, str(ended.status))
-    said = dict(zip(("message_id", "delivery_id", "subscriber", "status"), about, strict=True))
-    if ended.status is not DeliveryStatus.DELIVERED:
-        pause = None if ended.pause is None else round(ended.pause, 1)
-        reason = ended.log_reason if isinstance(ended, Withheld) else ended.reason
-        log.info("delivery.not_taken", **said, line_id=ended.line_id, reason=reason, due_in_seconds=pause)
-    elif message_log.isEnabledFor(INFO) and isinstance(ended, Settlement):
+    is_taken = ended.status is DeliveryStatus.DELIVERED
+    if is_taken and not message_log.isEnabledFor(INFO):
+        return
+    said: dict[str, Any] = {
+        "message_id": ended.message_id,
+        "delivery_id": ended.delivery_id,
+        "subscriber": ended.subscriber,
+        "status": str(ended.status),
+    }
+    if is_taken and isinstance(ended, Settlement):
         message_log.info("delivery.delivered", **said, status_code=ended.status_code, ms=ended.duration_ms)
+        return
+    pause = None if ended.pause is None else round(ended.pause, 1)
+    reason = ended.log_reason if isinstance(ended, Withheld) else ended.reason
+    log.info("delivery.not_taken", **said, line_id=ended.line_id, reason=reason, due_in_seconds=pause)
