@@ -390,12 +390,8 @@ def _log_ended(ended: Ended) -> None:
     is_taken = ended.status is DeliveryStatus.DELIVERED
     if is_taken and not message_log.isEnabledFor(INFO):
         return
-    said: dict[str, Any] = {
-        "message_id": ended.message_id,
-        "delivery_id": ended.delivery_id,
-        "subscriber": ended.subscriber,
-        "status": str(ended.status),
-    }
+    said: dict[str, Any] = {"message_id": ended.message_id, "delivery_id": ended.delivery_id}
+    said |= {"subscriber": ended.subscriber, "status": str(ended.status)}
     if is_taken and isinstance(ended, Settlement):
         message_log.info("delivery.delivered", **said, status_code=ended.status_code, ms=ended.duration_ms)
         return
