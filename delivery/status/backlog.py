@@ -1,7 +1,7 @@
 """The backlog of each subscriber: how much waits for it, and since when."""
 
 from datetime import datetime
-from typing import Final, LiteralString, NamedTuple
+from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.status.line_status import MAX_COUNTED
@@ -15,14 +15,11 @@ IS_DUE: Final = "d.not_before IS NULL OR d.not_before <= clock_timestamp()"
 """A delayed delivery of a QUEUE group waits for its turn: only its group waits for its time."""
 SINCE: Final = "GREATEST(d.created_at, d.not_before)"
 
-
-def _first(which: LiteralString) -> LiteralString:
-    """Return SQL of the first delivery of subscription `s` that is due, among so many that wait for this."""
-    return f"""(SELECT d.* FROM (
+FIRST: Final = f"""(SELECT d.* FROM (
          SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
-          WHERE d.subscription_id = s.id AND {which} ORDER BY d.id LIMIT {MAX_COUNTED}) d
+          WHERE d.subscription_id = s.id AND {{}} ORDER BY d.id LIMIT {MAX_COUNTED}) d
          WHERE {IS_DUE} LIMIT 1)"""
-
+"""SQL of the first delivery of subscription `s` that is due, among so many that meet a condition; format with this."""
 
 BACKLOGS: Final = f"""
 WITH waiting AS MATERIALIZED (
@@ -30,10 +27,10 @@ WITH waiting AS MATERIALIZED (
     FROM subscriptions_subscription s
    CROSS JOIN LATERAL (
      SELECT d.line_id, {SINCE} AS since FROM (
-       {_first("d.waits_for = 'TURN'")}
+       {FIRST.format("d.waits_for = 'TURN'")}
        UNION ALL
        SELECT d.* FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it) CROSS JOIN LATERAL
-       {_first("d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
+       {FIRST.format("d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
       ORDER BY since LIMIT 1) o
    WHERE %(subscriber_id)s::bigint IS NULL OR s.subscriber_id = %(subscriber_id)s::bigint),
 fair AS MATERIALIZED (

@@ -134,6 +134,7 @@ def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_
     page.wait_for("location.pathname === '/admin/'")
 
 
+@pytest.mark.lengthy
 def test_a_page_that_cannot_refresh_itself_says_so_and_leads_to_the_login(page: Page, live_server: Any) -> None:
     page.open(f"{live_server.url}/admin/")
     User.objects.update(is_superuser=False)
