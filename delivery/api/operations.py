@@ -1,5 +1,6 @@
 """What people do with subscriptions and deliveries: pause, resume, test, cancel, release (contract 1.6, 3.6)."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -139,13 +140,7 @@ def cancel_deliveries(request: Request, id: int) -> Response:
 @_operation(request=None, responses=DeliverySerializer, problems=["not_held"])
 def release_delivery(request: Request, id: int) -> Response:
     """Release a HELD delivery: it is sent regardless of its filter. The answer is the delivery, now PENDING."""
-    visible = deliveries_for(key_of(request))
-    delivery = get_object_or_404(visible, pk=id)
-    refuse_body(request)
-    with transaction.atomic():  # its line is locked: it is not sent before it is read
-        release_one(delivery.pk)
-        released = visible.get(pk=id)
-    return Response(DeliverySerializer(released).data)
+    return _changed(request, id, release_one)
 
 
 @_operation(request=None, responses=DeliverySerializer, problems=["not_waiting"])
@@ -154,10 +149,15 @@ def try_delivery_now(request: Request, id: int) -> Response:
 
     One whose line waits for it is tried with its line. In a line that goes on meanwhile it can take 30 seconds.
     """
+    return _changed(request, id, try_one_now)
+
+
+def _changed(request: Request, id: int, change: Callable[[int], None]) -> Response:
+    """Change a delivery that the key may see; answer with the delivery as it is then."""
     visible = deliveries_for(key_of(request))
     delivery = get_object_or_404(visible, pk=id)
     refuse_body(request)
     with transaction.atomic():  # its line is locked: it is not sent before it is read
-        try_one_now(delivery.pk)
-        tried = visible.get(pk=id)
-    return Response(DeliverySerializer(tried).data)
+        change(delivery.pk)
+        changed = visible.get(pk=id)
+    return Response(DeliverySerializer(changed).data)
