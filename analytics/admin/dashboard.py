@@ -1,7 +1,7 @@
 """The dashboard: what needs attention, how deliveries go, who works on them, and what to do first.
 
-Each block takes a bounded number of queries. Those that read most, of what waits, is held or has ended by
-subscriber, are cached for some seconds or until the next minute is counted: pages refresh themselves, whoever looks.
+Each block takes a bounded number of queries. Those that read most are cached, for some seconds or until the next minute
+is counted. So it costs about the same however many people look.
 """
 
 import datetime as dt

@@ -39,7 +39,8 @@ def run(
 ) -> Outcome:
     """Publish 800 and 2,000 single messages a second: clean, under a snapshot as after half an hour, during a backup.
 
-    What half an hour leaves is sent as fast as possible; with --minutes, at the rate and for so long.
+    Under the snapshot half an hour's deliveries are first sent as fast as possible. With --minutes they are sent at the
+    rate instead, for that long.
     """
     outcomes = {f", {rate:,.0f}/s": _Run(bench, subscribers, rate, seconds).outcome() for rate in rates}
     return merged(outcomes)

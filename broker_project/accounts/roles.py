@@ -37,7 +37,7 @@ ROLES: Final = {"Viewer": VIEWED, "Operator": OPERATED, "Administrator": ADMINIS
 def install_roles(**_: object) -> None:
     """Create the roles after a migration; those that a migration created get their permissions of this version.
 
-    A group that people have created keeps its own, whatever its name: its members would be given more, or lose some.
+    A group that people have made is left alone, even if it has the name of a role: its members keep their permissions.
     """
     for name, permissions in ROLES.items():
         group, is_new = Group.objects.get_or_create(name=name)

@@ -64,9 +64,9 @@ SELECT (SELECT count(*) FROM raised) + (SELECT count(*) FROM begun) + (SELECT co
 """
 """A floor is what was lowest two notes before, if nothing lower waits now.
 
-Whatever has a lower id and was not to be seen then has been committed by now: it had its id before the first note, its
-transaction id before the second, and all transactions up to that one are over at the third. What waits for its turn
-again later, in its old place, lowers the floor itself: a trigger does.
+A delivery with a lower id that could not be seen then has been committed by now. It had its id before the first note,
+and its transaction id before the second. At the third, all transactions up to that one are over. If a delivery waits
+for its turn again later, in its old place, a trigger lowers the floor.
 """
 
 

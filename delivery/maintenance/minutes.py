@@ -37,8 +37,8 @@ SELECT minute FROM next
 """
 """The first minute that is not counted, if nothing can end in it any more: no transaction that writes is as old.
 
-`finished_at` is a time within its transaction, after that has begun to write. Counts of a clock that was ahead are
-disregarded: their minutes are counted again once they are over. While the clock is not believed there is none.
+`finished_at` is a time within its transaction, after that has begun to write. Minutes that a clock counted while it
+was ahead are ignored, and counted again once they are over. While the clock is not believed, no minute is counted.
 """
 
 FORGET: Final = f"""
@@ -93,7 +93,7 @@ SELECT %(minute)s, COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), CO
 
 
 def count_minutes() -> int:
-    """Count the first closed minute that is not counted; return 0 if there is none, or another process is at it."""
+    """Count the first closed minute that is not counted; return 0 if there is none, or another process counts."""
     now = BELIEVED_CLOCK.now()
     with transaction.atomic():
         if not rows(ONE_AT_A_TIME)[0][0]:

@@ -19,7 +19,7 @@ FIRST: Final = f"""(SELECT d.* FROM (
          SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
           WHERE d.subscription_id = s.id AND {{}} ORDER BY d.id LIMIT {MAX_COUNTED}) d
          WHERE {IS_DUE} LIMIT 1)"""
-"""SQL of the first delivery of subscription `s` that is due, among so many that meet a condition; format with this."""
+"""SQL of the first delivery of subscription `s` that is due and meets a condition, with which it is formatted."""
 
 BACKLOGS: Final = f"""
 WITH waiting AS MATERIALIZED (
