@@ -10,7 +10,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.text import capfirst
 
-Item = tuple[str, str] | tuple[str, str, str, str] | tuple[str, str, str, str, str]
+from subscriptions.admin import set_up
+
+Item = tuple[str, ...]
 """An icon, the model as `app.model`; of a page that is not the model's list its name, title and further permissions."""
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
@@ -23,6 +25,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("markunread_mailbox", "delivery.mailbox"),
     ),
     "Set-up": (
+        ("rocket_launch", "subscriptions.subscription", "set_up", "Set up a webhook", *set_up.NEEDED),
         ("inbox", "subscriptions.subscriber"),
         ("link", "subscriptions.subscription"),
         ("category", "subscriptions.eventtype"),

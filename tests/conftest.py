@@ -115,6 +115,15 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
+def calls(storage: None) -> Iterator[None]:
+    """Stop in the end what SYNC calls have started."""
+    yield
+    for running in caller._callers.values():
+        running.loop.stop()
+    caller._callers.clear()
+
+
+@pytest.fixture
 def worker(storage: None) -> Iterator[Worker]:
     """A worker that drives all that is due."""
     with running_worker() as running:

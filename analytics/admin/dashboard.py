@@ -238,10 +238,11 @@ def beat_seen() -> dt.datetime | None:
 def _first_steps() -> list[tuple[str, str, bool]]:
     """Return what to create before the first message: its title, where, and whether that is done."""
     made = {
-        "Create an event type": (EventType.objects.configured(), "subscriptions_eventtype"),
-        "Create a subscriber": (Subscriber.objects.all(), "subscriptions_subscriber"),
-        "Create a subscription": (Subscription.objects.all(), "subscriptions_subscription"),
-        "Create a publisher": (Publisher.objects.all(), "subscriptions_publisher"),
-        "Create an API key for the publisher": (ApiKey.objects.filter(publisher__isnull=False), "subscriptions_apikey"),
+        "Set up a webhook": (Subscription.objects.all(), "subscriptions_subscription_set_up"),
+        "Create a publisher": (Publisher.objects.all(), "subscriptions_publisher_add"),
+        "Create an API key for the publisher": (
+            ApiKey.objects.filter(publisher__isnull=False),
+            "subscriptions_apikey_add",
+        ),
     }
-    return [(title, reverse(f"admin:{model}_add"), rows.exists()) for title, (rows, model) in made.items()]
+    return [(title, reverse(f"admin:{page}"), rows.exists()) for title, (rows, page) in made.items()]

@@ -2,26 +2,27 @@
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
+from broker_project.core.admin.model_admin import action, column, permission
 from broker_project.core.admin.theme import ActionVariant
 from delivery.admin.lines import main_line_of
 from delivery.admin.mailboxes import mailbox_link
-from delivery.admin.read_only import counted, link_to, link_to_list, may_see_contents, plural
+from delivery.admin.read_only import counted, id_in, link_to, link_to_list, plural, text_of
 from delivery.admin.replayable import replay_address
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
-from delivery.playground.test_events import NothingToSendTo, try_endpoint
+from delivery.playground.test_events import EndpointAnswer, NothingToSendTo, try_endpoint
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
 from delivery.status.delivery_search import deliveries_of
@@ -29,21 +30,19 @@ from delivery.status.line_status import MAX_COUNTED, unfinished_of
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.configured import INACTIVATING, record_actions
 from subscriptions.admin.event_types import EventTypeAdmin
+from subscriptions.admin.set_up import receiver_programs, set_up_page
 from subscriptions.admin.subscriptions import SubscriberAdmin, SubscriptionAdmin
-from subscriptions.endpoints import SCRIPTED
-from subscriptions.models import DeliveryMode, EventKind, EventType, Status, Subscriber, Subscription
+from subscriptions.endpoints import parse_endpoint
+from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.names import is_own
 
-SENDING: Final = (
-    "The endpoint receives the example payload of the event type now, marked as a test. Nothing of it is stored."
-)
 CANCELLING: Final = "Cancel unfinished deliveries"
 CANCEL_BUTTON: Final[dict[str, Any]] = {"submit": "Cancel deliveries", "variant": ActionVariant.DANGER}
 BY_ADMIN: Final = "in the admin"
 """The reason of pauses, in a line's history."""
 LATELY: Final = timedelta(hours=24)
-MAX_EXCERPT: Final = 300
-"""Characters of an answer that a message shows, which is stored until the next page."""
+MAX_TRIES: Final = 100
+"""Test events that one page sends by itself, until one is taken."""
 LESS_OFTEN_USED: Final = (
     *("send_test_event", "backfill", "replay", "test_filter"),
     *("rotate_secret", "end_overlap", "cancel", "inactivate"),
@@ -119,6 +118,7 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
 class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     """A subscription, with a link to its deliveries, and all that can be done with them."""
 
+    shown_template = "delivery/subscription_shown.html"
     actions = (*SubscriptionAdmin.actions, "pause_chosen", "resume_chosen", "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
         *("activate", "pause", "resume"),
@@ -164,6 +164,18 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         """Return the link too."""
         return (*super().get_readonly_fields(request, obj), *(("delivery_list",) if obj else ()))
 
+    def get_urls(self) -> list[URLPattern]:
+        """Return the address of the form that sets up a webhook too."""
+        view = self.admin_site.admin_view(partial(set_up_page, self))
+        return [path("set-up/", view, name="subscriptions_subscription_set_up"), *super().get_urls()]
+
+    def shown_besides(self, request: HttpRequest, record: Subscription, secret: str) -> dict[str, object]:
+        """Return programs for the receiver, and the subscription if the user may send test events."""
+        if not record.is_called:
+            return {}
+        programs = receiver_programs(parse_endpoint(record.endpoint), secret)
+        return {"programs": programs, "subscription": record if self.has_change_permission(request, record) else None}
+
     @action(
         description="Backfill",
         permissions=["replay", "change"],
@@ -191,23 +203,15 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         description="Send test event",
         permissions=["change"],
         icon="outgoing_mail",
-        dialog=dialog("Send a test event?", SENDING, "Send"),
-        refusals=(NothingToSendTo, TooManyCalls),
-        offered=lambda subscription: (
-            subscription.delivery_mode == DeliveryMode.PUSH and not subscription.endpoint.startswith(SCRIPTED)
-        ),
+        offered=lambda subscription: subscription.is_called,
     )
-    def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Send one, and show the answer."""
-        subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY)
-        text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
-        if answer.status_code is not None:
-            excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]
-            is_shown = excerpt and may_see_contents(request)
-            text = f"Answered {answer.status_code} after {answer.duration_ms} ms{f': {excerpt}' if is_shown else '.'}"
-        self.message_user(request, text, messages.SUCCESS if answer.is_taken else messages.ERROR)
-        return after_dialog(request, self.change_url(object_id))
+    def send_test_event(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then send one and show the answer; while it is not taken, the page sends another one after a pause."""
+        subscription = get_object_or_404(self.only(object_id).select_related("event_type", "subscriber"))
+        context: dict[str, object] = {"subscription": subscription}
+        if request.method == "POST":
+            context |= _sent_test_event(subscription, tries=(id_in(request.POST, "tries") or 0) + 1)
+        return self.page(request, "delivery/test_event.html", f"Test event for {subscription}", **context)
 
     @action(
         description="Replay",
@@ -239,6 +243,22 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then cancel all unfinished deliveries of these."""
         return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel, **CANCEL_BUTTON)
+
+
+def _sent_test_event(subscription: Subscription, *, tries: int) -> dict[str, object]:
+    """Send a test event, and return what its page shows of the answer."""
+    try:
+        answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY)
+    except (NothingToSendTo, TooManyCalls) as refused:
+        answer = EndpointAnswer(reason=str(refused))
+    return {
+        "answer": answer,
+        "head": text_of(answer.answer_headers),
+        "excerpt": text_of(answer.answer_excerpt),
+        "at": timezone.now(),
+        "tries": tries,
+        "tries_again": not answer.is_taken and tries < MAX_TRIES,
+    }
 
 
 def _inactivation_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:

@@ -29,6 +29,7 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
     shown_name: ClassVar[str]
     shown_advice: ClassVar[str]
     """What users are to do with the secret."""
+    shown_template: ClassVar[str] = "subscriptions/shown_once.html"
 
     def show_when_added(self, record: Record, secret: str) -> None:
         """Let the answer to the form that adds `record` show its secret; for `create`."""
@@ -36,7 +37,7 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Show and take the form; a form that has created a record leads to the list."""
-        if self._was_sent_before(request):
+        if self.was_sent_before(request):
             return HttpResponseRedirect(self.list_url())
         return super().add_view(request, form_url, extra_context)  # type: ignore[no-any-return]
 
@@ -48,7 +49,7 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
         self, request: HttpRequest, record: Record, question: str, submit: str, form: Form | None = None
     ) -> HttpResponse | None:
         """Return the page that asks before a new secret is made; None once that is confirmed."""
-        if self._was_sent_before(request):
+        if self.was_sent_before(request):
             return HttpResponseRedirect(self.change_url(record.pk))
         if request.method == "POST" and CONFIRMED in request.POST and (form is None or form.is_valid()):
             return None
@@ -59,13 +60,17 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
         """Return the page that shows the secret; the form that made it is spent."""
         if form := _form_of(request):
             request.session[SPENT_FORMS] = [*request.session.get(SPENT_FORMS, ()), form][-MAX_SPENT_FORMS:]
-        context = {"secret": secret, "advice": self.shown_advice, "back": self.change_url(record.pk)}
-        title = f"{record}: its {self.shown_name}"
-        page = self.page(request, "subscriptions/shown_once.html", title, **context)
+        name, advice, back = self.shown_name, self.shown_advice, self.change_url(record.pk)
+        context = {"name": name, "advice": advice, "back": back, **self.shown_besides(request, record, secret)}
+        page = self.page(request, self.shown_template, f"{record}: its {name}", secret=secret, **context)
         page.headers["Cache-Control"] = "no-store"
         return page
 
-    def _was_sent_before(self, request: HttpRequest) -> bool:
+    def shown_besides(self, request: HttpRequest, record: Record, secret: str) -> dict[str, object]:  # noqa: ARG002
+        """Return what the page shows below the secret."""
+        return {}
+
+    def was_sent_before(self, request: HttpRequest) -> bool:
         """Tell, also the user, whether the form that is sent has created something before."""
         if _form_of(request) not in request.session.get(SPENT_FORMS, ()):
             return False

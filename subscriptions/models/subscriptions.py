@@ -255,6 +255,11 @@ class Subscription(WithHeaders):
         return self.event_pattern or str(self.event_type)
 
     @property
+    def is_called(self) -> bool:
+        """Whether requests go to its endpoint; else its messages are fetched, or answered by its script."""
+        return self.delivery_mode == DeliveryMode.PUSH and not is_scripted(self.endpoint)
+
+    @property
     def canonical_filter(self) -> str:
         """Its filter in a text that is the same for all ways to write it."""
         try:
@@ -315,7 +320,7 @@ class Subscription(WithHeaders):
 
         Active or not, so that activating one, or its subscriber, is never refused. The event type is locked.
         """
-        if self.event_type is None or self.event_type.kind != EventKind.SYNC:
+        if self.event_type is None or self.event_type.pk is None or self.event_type.kind != EventKind.SYNC:
             return
         EventType.objects.select_for_update(no_key=True).get(pk=self.event_type.pk)
         for twin in Subscription.objects.like(self)[:1]:

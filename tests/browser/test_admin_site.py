@@ -8,6 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Hold, Message, Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
@@ -103,8 +104,8 @@ def test_choosing_an_entry_of_a_search_select_filters(page: Page, live_server: A
 def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: Page, live_server: Any) -> None:
     page.open(f"{live_server.url}/admin/")
     assert "Nothing has been published yet" in page.text()
-    page.click("li a", "Create an event type")
-    page.wait_for("location.pathname === '/admin/subscriptions/eventtype/add/'")
+    page.click("li a", "Create a publisher")
+    page.wait_for("location.pathname === '/admin/subscriptions/publisher/add/'")
     page.click("a", "Dashboard")
     page.wait_for("location.pathname === '/admin/' && document.body?.innerText.includes('Nothing has been published')")
     wanted = factories.subscription(factories.subscriber("shop"))
@@ -119,6 +120,31 @@ def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: P
     page.wait_for(f"location.pathname === '/admin/delivery/line/{delivery.line_id}/change/'")
 
 
+@pytest.mark.usefixtures("calls")
+def test_a_webhook_is_set_up_and_tried_within_nine_clicks(page: Page, live_server: Any, receiver: Receiver) -> None:
+    receiver.on("/orders", answer(503), answer(200, b"thanks"))
+    page.open(f"{live_server.url}/admin/")
+    clicks = 0
+    for selector, text, typed in (
+        ("#live a", "Set up a webhook", "Shop.Order.Placed"),
+        ("#id_subscriber", "", "warehouse"),
+        ("#id_endpoint", "", receiver.url("/orders")),
+        ("#set-up button", "Set up", ""),
+        ("button", "Copy", ""),
+        ("#test-event button", "Send test event", ""),
+    ):
+        page.click(selector, text)
+        clicks += 1
+        page.wait_for("document.readyState === 'complete'")
+        page.type(typed)
+    page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 503 after')")
+    page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 200 after')")
+    made = Subscription.objects.get()
+    assert (clicks, str(made)) == (6, "warehouse ← Shop.Order.Placed")
+    assert "thanks" in page.text()
+    assert page.evaluate("getSelection().toString()") == made.signing_secret == page.evaluate("secret.innerText")
+
+
 def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_server: Any) -> None:
     viewer, client = admin_user("eve", is_superuser=False), Client()
     viewer.groups.add(Group.objects.get(name="Viewer"))
@@ -127,9 +153,9 @@ def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_
     page.set_cookie(live_server.url, settings.SESSION_COOKIE_NAME, session)
     page.open(f"{live_server.url}/admin/")
     assert "Waiting now: 0" in page.text()
-    page.click("#live a", "Create a subscriber")
+    page.click("#live a", "Create a publisher")
     page.wait_for("document.body?.innerText.includes('You do not have permission to do this')")
-    assert "the permission subscriptions.add_subscriber, which the role Administrator has" in page.text()
+    assert "the permission subscriptions.add_publisher, which the role Administrator has" in page.text()
     page.click("a", "To the start page")
     page.wait_for("location.pathname === '/admin/'")
 

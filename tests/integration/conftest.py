@@ -13,7 +13,6 @@ from delivery import retry
 from delivery.http import futures
 from delivery.maintenance import periodic
 from delivery.models import Callback
-from delivery.sync import caller
 from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.support import factories
@@ -86,15 +85,6 @@ def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def nobody_announces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave what is to be announced as it was recorded."""
     monkeypatch.delitem(periodic.JOBS, "announce")
-
-
-@pytest.fixture
-def calls(storage: None) -> Iterator[None]:
-    """Stop in the end what SYNC calls have started."""
-    yield
-    for running in caller._callers.values():
-        running.loop.stop()
-    caller._callers.clear()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def running_receiver(page: str, **environment: str) -> Iterator[str]:
     """Run the only Python program of a page, which receives requests at port 9000, at another port; give its URL."""
     (code,) = re.findall(r"```python\n(.+?)```", (DOCS / page).read_text(), re.DOTALL)
-    port = _free_port()
+    port = free_port()
     program = [
         sys.executable,
         "-c",
@@ -31,18 +31,20 @@ def running_receiver(page: str, **environment: str) -> Iterator[str]:
     ) as process:
         url = f"http://127.0.0.1:{port}/"
         try:
-            wait_until(lambda: _is_listening(url))
+            wait_until(lambda: is_listening(url))
             yield url
         finally:
             process.terminate()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
 
-def _is_listening(url: str) -> bool:
+def is_listening(url: str) -> bool:
+    """Tell whether something answers there, whatever it says."""
     try:
         requests.get(url, timeout=PATIENCE_SECONDS)
     except requests.ConnectionError:

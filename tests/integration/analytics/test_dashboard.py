@@ -130,7 +130,7 @@ def test_ten_are_shown_and_the_others_counted(admin: Client, django_assert_max_n
 
 
 def test_before_the_first_message_it_says_what_to_do(admin: Client) -> None:
-    factories.event_type("Shop.Paid")
+    factories.subscription(event_type=factories.event_type("Shop.Paid"))
     page = admin.get("/admin/").text
     assert "Nothing has been published yet" in page
     assert page.count("✓ done") == 1

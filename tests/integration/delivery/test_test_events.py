@@ -12,7 +12,7 @@ from broker_project.stack.load.receiver import Received, Receiver, answer, hang
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests.support import factories
-from tests.support.admin import messages_of
+from tests.support.admin import browser_with
 from tests.support.api import Answer, client_of, problem_of
 from tests.support.behaviours import close
 
@@ -156,13 +156,15 @@ def test_too_many_at_a_time(wanted: Subscription, receiver: Receiver, monkeypatc
 
 def test_the_admin_shows_the_answer_to_a_test_event(admin: Client, wanted: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200, b"<b>fine</b>"), answer(503))
-    page = f"/admin/subscriptions/subscription/{wanted.pk}"
-    sent = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
-    assert messages_of(sent).startswith("Answered 200 after ")
-    assert b"&lt;b&gt;fine&lt;/b&gt;" in sent.content
-    assert b"<b>fine</b>" not in sent.content
-    again = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
-    assert messages_of(again).startswith("Answered 503 after ")
-    assert b"send_test_event" in admin.get(f"{page}/change/").content
-    assert admin.get(f"{page}/send_test_event/", headers={"HX-Request": "true"}).status_code == 200
+    page = f"/admin/subscriptions/subscription/{wanted.pk}/send_test_event/"
+    assert "Answered" not in admin.get(page).text
+    sent = admin.post(page).text
+    assert "Answered 200 after " in sent
+    assert "&lt;b&gt;fine&lt;/b&gt;" in sent
+    assert "<b>fine</b>" not in sent
+    assert "Answered 503 after " in admin.post(page).text
+    assert page in admin.get(page.replace("send_test_event", "change")).text
     assert len(receiver.log) == 2, "looking at the question sends nothing"
+    may_not_read = browser_with("subscriptions.change_subscription", "subscriptions.view_subscription")
+    receiver.on("/hook", answer(200, b"<b>fine</b>"))
+    assert "fine&lt;" not in may_not_read.post(page).text
