@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.supervisor import Child, Service
+from broker_project.stack.supervisor import Child
+from tests.support.faults.breakage import with_environment
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load, publisher_of
@@ -52,20 +52,8 @@ def clock_of_its_own(child: Child, folder: Path) -> Iterator[Set]:
         with shift.open("r+b") as file:  # in place: it is mapped
             file.write(int(by.total_seconds()).to_bytes(8, sys.byteorder, signed=True))
 
-    right = child.service
-    shifted = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
-    try:
-        _restart_as(child, replace(right, environment={**right.environment, **shifted}))
+    with with_environment([child], LD_PRELOAD=str(library), CLOCK_SHIFT=str(shift)):
         yield set_ahead
-    finally:
-        _restart_as(child, right)
-
-
-def _restart_as(child: Child, service: Service) -> None:
-    child.stop()
-    child.service = service
-    child.start()
-    child.wait_until_ready()
 
 
 @pytest.fixture

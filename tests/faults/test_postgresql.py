@@ -3,7 +3,8 @@
 import signal
 import time
 from collections import defaultdict
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from tests.support.faults.breakage import (
 from tests.support.faults.exchanges import extra_copies
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import AFTERWARDS, BATCH, Load, stop_all
+from tests.support.faults.proxy import proxied
 from tests.support.real_broker import Broker
 
 pytestmark = pytest.mark.behaviour("4.11", "11.3")
@@ -75,28 +77,40 @@ def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figure
     assert seen.pause <= MAX_RESTART
 
 
-def taking_nothing(broker: Broker, way: str) -> AbstractContextManager[object]:
-    """Return a context in which PostgreSQL stores nothing."""
-    postgres = broker.stack.supervisor["postgres"]
-    return {"away": away(postgres), "hung": hung(postgres), "read-only": read_only(broker)}[way]
+@contextmanager
+def taking_nothing(broker: Broker, way: str) -> Iterator[AbstractContextManager[object]]:
+    """Give a context in which PostgreSQL stores nothing."""
+    supervisor = broker.stack.supervisor
+    if way == "unreachable":
+        with proxied(broker, [supervisor["web"], supervisor["beat"], *broker.workers()]) as proxy:
+            yield proxy.dropping()
+    else:
+        postgres = supervisor["postgres"]
+        yield {"away": away(postgres), "hung": hung(postgres), "read-only": read_only(broker)}[way]
 
 
-@pytest.mark.behaviour("2.1", "11.5")
+@pytest.mark.behaviour("2.1", "4.16", "11.5")
 @pytest.mark.case("postgresql-{way}-60s")
-@pytest.mark.parametrize("way", ["away", "hung", "read-only"])
+@pytest.mark.parametrize("way", ["away", "hung", "read-only", "unreachable"])
 def test_postgresql_takes_nothing_for_a_minute(load: Load, figures: Report, way: str) -> None:
-    load.start()
-    with beat_going_on(load.broker):
-        with taking_nothing(load.broker, way), load.fault():
-            time.sleep(AWAY_SECONDS)
-        back = time.monotonic()
-        load.wait_for(1)
-        assert time.monotonic() - back <= MAX_RETURN
-    load.wait_for(AFTERWARDS)
-    seen = figures()
+    with taking_nothing(load.broker, way) as outage:
+        load.start()
+        load.wait_until_all_are_under_way()
+        with beat_going_on(load.broker):
+            with outage, load.fault():
+                time.sleep(AWAY_SECONDS / 2)
+                load.go_on()
+                time.sleep(AWAY_SECONDS / 2)
+            back = time.monotonic()
+            load.wait_for(1)
+            assert time.monotonic() - back <= MAX_RETURN
+        load.wait_for(AFTERWARDS)
+        seen = figures()
     assert seen.broken == {}
     assert seen.max_per_line <= 1
     assert seen.pause <= AWAY_SECONDS + MAX_RETURN + MAX_RESTART
+    under_way = [one for endpoint in load.endpoints.values() for one in endpoint.exchanges if one.hung_up]
+    assert len(under_way) == len(load.endpoints), "workers end requests before their leases do"
     calls = [call for call in load.calls() if call.begun > load.faults[-1].begun + BEGINNING]
     assert len(calls) >= AWAY_SECONDS / MAX_REFUSAL
     assert {call.status for call in calls} == {503}

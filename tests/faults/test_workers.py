@@ -32,6 +32,7 @@ from tests.support.faults.figures import Report
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, THROUGH_SECONDS, WARM, Load, begun_by, published_by
 from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
+from tests.support.faults.proxy import proxied
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
@@ -330,6 +331,25 @@ def test_a_frozen_worker_loses_its_lines_to_others(load: Load, figures: Report) 
     copies = [copy.request for endpoint in load.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
     assert [answers_settled(load.broker, copy) for copy in copies] == [1] * seen.duplicated
     assert LEASE_SECONDS - NOTICE_SECONDS <= seen.pause <= LEASE_SECONDS + NOTICE_SECONDS
+
+
+@pytest.mark.behaviour("4.10", "4.11", "4.16", "11.3")
+@pytest.mark.case("workers-cut-off")
+def test_workers_that_cannot_reach_postgresql_lose_their_lines_to_others(load: Load, figures: Report) -> None:
+    cut_off = load.broker.workers()
+    with proxied(load.broker, cut_off) as proxy:
+        load.start()
+        load.wait_until_all_are_under_way()
+        with more_workers(load.broker), proxy.dropping():
+            with load.fault():
+                pass
+            load.go_on()  # the answers cannot be stored
+            wait_until(lambda: all(all_have_left(worker, load) for worker in cut_off), LEASE_SECONDS * 2)
+            load.wait_for(AFTERWARDS)
+        load.wait_for(AFTERWARDS)
+        seen = figures()
+    assert (seen.broken, seen.max_per_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= LEASE_SECONDS + NOTICE_SECONDS
 
 
 @pytest.mark.behaviour("4.11", "4.16", "4.17", "11.3")

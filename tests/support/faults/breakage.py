@@ -21,7 +21,7 @@ from psycopg import sql
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.supervisor import Child
+from broker_project.stack.supervisor import Child, Service
 from delivery.maintenance.partitions import SEQUENCES
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
@@ -92,19 +92,46 @@ def frozen(child: Child) -> Iterator[None]:
         os.killpg(child.pid, signal.SIGCONT)
 
 
-@contextmanager
-def hung(child: Child) -> Iterator[None]:
-    """Let a process and its children, which have groups of their own, take what they are sent and answer nothing."""
+def freeze(child: Child) -> list[int]:
+    """Let a process and its children stand still; return their ids."""
     assert child.pid
     os.kill(child.pid, signal.SIGSTOP)  # first: now it begins no more of them
     processes = [child.pid, *map(int, Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())]
     for process in processes:
         os.kill(process, signal.SIGSTOP)
+    return processes
+
+
+@contextmanager
+def hung(child: Child) -> Iterator[None]:
+    """Let a process and its children, which have groups of their own, take what they are sent and answer nothing."""
+    processes = freeze(child)
     try:
         yield
     finally:
         for process in reversed(processes):
             os.kill(process, signal.SIGCONT)
+
+
+@contextmanager
+def with_environment(children: Sequence[Child], **variables: str) -> Iterator[None]:
+    """Restart processes with further environment variables inside, and without them afterwards."""
+    services = [child.service for child in children]
+    try:
+        restart_as(children, [replace(one, environment={**one.environment, **variables}) for one in services])
+        yield
+    finally:
+        restart_as(children, services)
+
+
+def restart_as(children: Sequence[Child], services: Sequence[Service]) -> None:
+    """Stop processes and start these in their place."""
+    for child, service in zip(children, services, strict=True):
+        child.stop()
+        child.service = service
+        child.start()
+    for child in children:
+        child.wait_until_ready()
 
 
 @contextmanager
@@ -163,15 +190,12 @@ def restore(broker: Broker, file: Path) -> None:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
     postgres.run("pg_restore", f"--dbname={address}", file)
-    for child in children:
-        child.start()
-    for child in children:
-        child.wait_until_ready()
+    restart_as(children, [child.service for child in children])
 
 
 def copy_database(broker: Broker) -> Path:
     """Return a copy of the server's files as they are at the end, as a standby has them that hears no more."""
-    copy = _data(broker).with_name("copy")
+    copy = data_of(broker).with_name("copy")
     address = f"--dbname={broker.stack.environment['DATABASE_URL']}"
     postgres.run("pg_basebackup", address, f"--pgdata={copy}", "--checkpoint=fast", "--no-sync")
     (copy / "standby.signal").touch()
@@ -182,14 +206,15 @@ def promote(broker: Broker, copy: Path) -> None:
     """Let the copy take the place of the server, which vanishes."""
     server = broker.stack.supervisor["postgres"]
     server.stop(signal.SIGKILL)
-    shutil.rmtree(_data(broker))
-    copy.rename(_data(broker))
+    shutil.rmtree(data_of(broker))
+    copy.rename(data_of(broker))
     server.start()
     server.wait_until_ready()
     broker.ask("SELECT pg_promote(wait => false)")
 
 
-def _data(broker: Broker) -> Path:
+def data_of(broker: Broker) -> Path:
+    """Return the folder of PostgreSQL's files."""
     return broker.stack.logs.with_name("postgres") / "data"
 
 
