@@ -5,7 +5,7 @@ They are the sums of minutes that `delivery.maintenance.minutes` has counted, an
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, LiteralString, cast
@@ -18,7 +18,9 @@ from analytics.pipeline.quantiles import Histogram
 from broker_project.core.db import rows
 from delivery.models import MinuteTotal
 from delivery.status.backlog import Backlog, backlogs
-from delivery.status.line_status import held_lines
+from delivery.status.line_status import HeldLine, held_lines
+from subscriptions.models import EventType
+from subscriptions.names import OWN_EVENTS
 
 HOUR_MINUTES: Final = 60
 DAY_MINUTES: Final = 24 * 60
@@ -64,7 +66,8 @@ BY: Final = """
 WITH chosen AS (
   SELECT COALESCE({key}, 0) AS key, c.* FROM delivery_minutecount c
    WHERE minute >= %(since)s AND minute <= %(newest)s
-     AND (%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s::bigint)),
+     AND (%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s::bigint)
+     AND COALESCE(event_type_id, 0) <> ALL (%(without)s::bigint[])),
 {sums}"""
 """The numbers by a column; rows without it have the key 0."""
 BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
@@ -141,9 +144,9 @@ def cached_backlogs() -> dict[int, Backlog]:
     return cast("dict[int, Backlog]", cache.get_or_set("backlogs", backlogs, CACHED_SECONDS))
 
 
-def cached_held_lines() -> list[int]:
+def cached_held_lines() -> list[HeldLine]:
     """Return the lines that are held, the longest held first, likewise."""
-    return cast("list[int]", cache.get_or_set("held_lines", held_lines, CACHED_SECONDS))
+    return cast("list[HeldLine]", cache.get_or_set("held_lines", held_lines, CACHED_SECONDS))
 
 
 def total(newest: dt.datetime, minutes: int) -> Numbers:
@@ -160,14 +163,23 @@ def by_subscriber(newest: dt.datetime) -> LastMinutes:
     return cast("LastMinutes", cache.get_or_set(key, partial(_added_up, BY_SUBSCRIBER, newest), MINUTE_SECONDS))
 
 
+def by_subscriber_of_published(newest: dt.datetime) -> LastMinutes:
+    """Return the same of what publishers have published, without the broker's own events."""
+    own = EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)
+    return _added_up(BY_SUBSCRIBER, newest, without=[*own])
+
+
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
     """Return the same of one subscriber, by event type."""
     return _added_up(BY_EVENT_TYPE, newest, subscriber_id)
 
 
-def _added_up(statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None) -> LastMinutes:
+def _added_up(
+    statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None, without: Sequence[int] = ()
+) -> LastMinutes:
     ((since, minutes),) = rows(SINCE, {"newest": newest})
-    found = rows(statement, {"since": since, "newest": newest, "subscriber_id": subscriber_id})
+    asked = {"since": since, "newest": newest, "subscriber_id": subscriber_id, "without": [*without]}
+    found = rows(statement, asked)
     numbers = {key: _numbers(minutes, *counts) for key, *counts in found}
     return LastMinutes(since, newest + dt.timedelta(minutes=1), minutes, numbers)
 

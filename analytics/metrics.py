@@ -9,8 +9,10 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from analytics import live_numbers
-from analytics.models import Run, RunState
+from analytics.alerts import beat_seen, failed_run, is_tls_failure
+from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
+from delivery.models import MinuteTotal
 from delivery.status.queue_status import senders
 from subscriptions.models import Subscriber
 
@@ -27,17 +29,16 @@ class BrokerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        yield from _last_minute()
+        if newest := live_numbers.last_minute():
+            yield from _last_minute(newest)
+            yield from _last_hour(newest)
         yield from _waiting(self.now)
-        yield from _lines()
-        yield from _running()
+        yield from _lines(self.now)
+        yield from _running(self.now)
 
 
-def _last_minute() -> Iterator[Metric]:
+def _last_minute(newest: datetime) -> Iterator[Metric]:
     """Yield what ended in the last minute that was counted."""
-    newest = live_numbers.last_minute()
-    if newest is None:
-        return
     found = live_numbers.total(newest, 1)
     ended = GaugeMetricFamily(
         "broker_last_minute_deliveries", "Deliveries that ended in the last minute counted.", labels=["outcome"]
@@ -57,6 +58,22 @@ def _last_minute() -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "broker_last_minute_end_timestamp_seconds", "End of the last minute counted.", newest.timestamp() + 60
     )
+
+
+def _last_hour(newest: datetime) -> Iterator[Metric]:
+    """Yield which share of the deliveries to a subscriber failed, and how much was unfinished at the end."""
+    numbers = live_numbers.by_subscriber(newest).numbers
+    failed = {key: one.failed / one.eligible for key, one in numbers.items() if key and one.failed}
+    worst = sorted(failed, key=lambda key: -failed[key])[:MAX_SUBSCRIBERS]
+    ratio = GaugeMetricFamily(
+        "broker_last_hour_failed_ratio", "Share of a subscriber's deliveries that failed.", labels=["subscriber"]
+    )
+    for key, name in Subscriber.objects.filter(pk__in=worst).values_list("pk", "name"):
+        ratio.add_metric([name], failed[key])
+    yield ratio
+    unfinished = MinuteTotal.objects.values_list("unfinished", flat=True).get(minute=newest)
+    if unfinished is not None:
+        yield GaugeMetricFamily("broker_unfinished_deliveries", "After the last minute counted; about.", unfinished)
 
 
 def _waiting(now: datetime) -> Iterator[Metric]:
@@ -79,10 +96,17 @@ def _waiting(now: datetime) -> Iterator[Metric]:
     yield oldest
 
 
-def _lines() -> Iterator[Metric]:
+def _lines(now: datetime) -> Iterator[Metric]:
     """Yield what is held, and what QUEUE senders have to do."""
-    held = len(live_numbers.cached_held_lines())
-    yield GaugeMetricFamily("broker_held_lines", "Lines that wait for a delivery that failed.", held)
+    held = live_numbers.cached_held_lines()
+    yield GaugeMetricFamily("broker_held_lines", "Lines that wait for a delivery that failed.", len(held))
+    longest = GaugeMetricFamily(
+        "broker_longest_hold_seconds", "How long the line that is held longest has been held.", labels=["cause"]
+    )
+    for cause, is_tls in {"tls": True, "other": False}.items():
+        if since := [one.since for one in held if is_tls_failure(one) == is_tls]:
+            longest.add_metric([cause], (now - min(since)).total_seconds())
+    yield longest
     groups = GaugeMetricFamily(
         "broker_waiting_groups", "Message groups that wait for a QUEUE sender; counted to a limit.", labels=["queue"]
     )
@@ -91,13 +115,15 @@ def _lines() -> Iterator[Metric]:
     yield groups
 
 
-def _running() -> Iterator[Metric]:
-    """Yield which parts are seen."""
+def _running(now: datetime) -> Iterator[Metric]:
+    """Yield which parts are seen, and are right."""
     workers = listening_workers()
     yield GaugeMetricFamily("broker_redis_up", "Whether Redis answers.", workers is not None)
     if workers is not None:
         yield GaugeMetricFamily("broker_workers", "Workers that listen for work.", len(workers))
-    newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
-    if newest:
-        has_failed = newest.state == RunState.FAILED
-        yield GaugeMetricFamily("broker_last_summary_failed", "Whether the last run of Spark has failed.", has_failed)
+    if seen := beat_seen():
+        age = (now - seen).total_seconds()
+        yield GaugeMetricFamily("broker_beat_seen_seconds", "How long ago Celery beat was seen.", age)
+    has_failed = failed_run() is not None
+    yield GaugeMetricFamily("broker_last_summary_failed", "Whether the last run of Spark has failed.", has_failed)
+    yield GaugeMetricFamily("broker_clock_doubted", "Whether the database's clock may have jumped.", is_doubted())

@@ -15,6 +15,22 @@ from django.db.models.functions import Now
 from analytics.pipeline.tables import GOLD, Table
 
 
+class Alert(models.Model):
+    """One of the alerts, as the last look found it (contract 11.8)."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    met_since = models.DateTimeField(null=True)
+    """Since when its condition is met; None while it is not."""
+    fired_at = models.DateTimeField(null=True)
+    """When it fired, which was published; None while it does not."""
+    reason = models.TextField(default="", db_default="")
+    """Why the condition is met."""
+    looked_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class RunKind(models.TextChoices):
     """Why a run was started."""
 

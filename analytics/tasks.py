@@ -1,13 +1,13 @@
-"""Celery tasks of the queue `analytics`: one call each; repeating a task does no harm."""
+"""Celery tasks of the queue `analytics`, one call each, which it does no harm to repeat; every worker's alerts."""
 
 import threading
 from typing import Final
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 
-from analytics import run_requests, runs, summaries
+from analytics import alerts, run_requests, runs, summaries
 from analytics.spark_process import spark_settings
 
 stopping: Final = threading.Event()
@@ -39,7 +39,13 @@ def summarize(run_id: int) -> None:
     runs.start_waiting(spark_settings(), stopping=stopping)
 
 
+@worker_ready.connect
+def watch_alerts(**_signal: object) -> None:
+    """Look after alerts, whichever queues this worker serves."""
+    alerts.start_watching(settings.ALERT_THRESHOLDS, stopping)
+
+
 @worker_shutting_down.connect
 def stop_summarizing(**_signal: object) -> None:
-    """End Spark, which the worker would otherwise wait for."""
+    """End Spark, which the worker would otherwise wait for, and look after alerts no more."""
     stopping.set()

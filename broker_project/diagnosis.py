@@ -10,7 +10,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from analytics.admin.dashboard import BEAT_SEEN, beat_seen
+from analytics.alert_rules import is_beat_missing
+from analytics.alerts import beat_seen
 from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.database_server import unmet_requirements
 from delivery.believed_clock import is_doubted
@@ -101,6 +102,5 @@ def _senders() -> Finding:
 
 
 def _beat() -> Finding:
-    seen, now = beat_seen(), timezone.now()
-    problem = "not seen" if seen is None or now - seen > BEAT_SEEN else ""
+    problem = "not seen" if is_beat_missing(beat_seen(), timezone.now()) else ""
     return Finding("beat", problem, "Start `celery -A broker_project beat`: without it no summaries are made.")

@@ -1,4 +1,4 @@
-"""Redact log events: tokens, signing secrets, values quoted by PostgreSQL, and tracebacks of refused requests."""
+"""Log events as JSON or text, without tokens, signing secrets, and values that PostgreSQL quotes."""
 
 import re
 import traceback
@@ -7,8 +7,18 @@ from types import TracebackType
 from typing import Any, Final
 
 import psycopg
+import structlog
 from django.db.utils import Error
 from structlog.processors import ExceptionRenderer
+
+STEPS: Final[list[Any]] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+EVERY_TURN: Final = ("celery.worker.strategy", "celery.app.trace")
+"""Loggers that report every turn, many times a second. Flower shows turns."""
 
 _ADDED: Final = re.compile(
     r"(^|\\n)[ |]*(DETAIL|HINT|CONTEXT|QUERY|STATEMENT|WHERE|LINE \d+):.*", re.MULTILINE | re.DOTALL
@@ -104,3 +114,27 @@ def _redact(value: Any) -> Any:
 
 def _without_quotes(text: str) -> str:
     return _QUOTED.sub(r"\1…", _ADDED.sub(r"\1\2: …", text))
+
+
+def logging_settings(*, log_format: str, level: str, logs_messages: bool) -> dict[str, Any]:
+    """Configure structlog, and return Django's `LOGGING`, so that both log alike to standard error."""
+    is_json = log_format == "json"
+    renderer: Any = structlog.processors.JSONRenderer() if is_json else structlog.dev.ConsoleRenderer(colors=False)
+    without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    processors = [without_traces_of_refusals, without_meta, with_traces, without_details, without_tokens, renderer]
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    event = {"()": structlog.stdlib.ProcessorFormatter, "foreign_pre_chain": STEPS, "processors": processors}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"event": event},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN}
+        | {"messages": {"level": "INFO" if logs_messages else "WARNING"}},
+    }

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import structlog
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from kombu import Queue
 
+from analytics.alert_rules import AlertThresholds
 from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
     JAVA_MEMORY,
@@ -31,7 +31,7 @@ from broker_project.environment import (
     text,
     web_address,
 )
-from broker_project.logging import with_traces, without_details, without_tokens, without_traces_of_refusals
+from broker_project.logging import logging_settings
 from broker_project.stack.variables import set_development_defaults
 
 set_development_defaults()
@@ -265,6 +265,14 @@ SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", minimum=1, default=400, maximum=MAX
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
 """Share of deliveries that should succeed. The rest is the error budget."""
 
+ALERT_THRESHOLDS = AlertThresholds(
+    waiting_seconds=number("BROKER_ALERT_WAITING_SECONDS", minimum=1, default=300, maximum=7 * 24 * 3600),
+    blocked_seconds=number("BROKER_ALERT_BLOCKED_SECONDS", minimum=1, default=60, maximum=7 * 24 * 3600),
+    failed_percent=number("BROKER_ALERT_FAILED_PERCENT", minimum=0, default=5, maximum=100),
+    growing_minutes=number("BROKER_ALERT_GROWING_MINUTES", minimum=1, default=10, maximum=24 * 60),
+)
+"""What needs attention, on the dashboard and as an alert."""
+
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.KeyPermission"],
@@ -357,45 +365,8 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
 X_FRAME_OPTIONS = "DENY"
 
-LOG_FORMAT = one_of("BROKER_LOG_FORMAT", ("json", "console"), "json")
-LOG_LEVEL = one_of("BROKER_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")
-LOG_STEPS: list[Any] = [
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.add_log_level,
-    structlog.stdlib.add_logger_name,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-]
-LOG_RENDERER: Any = (
-    structlog.processors.JSONRenderer() if LOG_FORMAT == "json" else structlog.dev.ConsoleRenderer(colors=False)
-)
-EVERY_TURN = ("celery.worker.strategy", "celery.app.trace")
-"""Loggers that report every turn, many times a second. Flower shows turns."""
-
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "event": {
-            "()": structlog.stdlib.ProcessorFormatter,
-            "foreign_pre_chain": LOG_STEPS,
-            "processors": [
-                without_traces_of_refusals,
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                with_traces,
-                without_details,
-                without_tokens,
-                LOG_RENDERER,
-            ],
-        }
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN}
-    | {"messages": {"level": "INFO" if switch("BROKER_LOG_MESSAGES") else "WARNING"}},
-}
-structlog.configure(
-    processors=[structlog.stdlib.filter_by_level, *LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-    logger_factory=structlog.stdlib.LoggerFactory(),
-    wrapper_class=structlog.stdlib.BoundLogger,
-    cache_logger_on_first_use=True,
+LOGGING = logging_settings(
+    log_format=one_of("BROKER_LOG_FORMAT", ("json", "console"), "json"),
+    level=one_of("BROKER_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
+    logs_messages=switch("BROKER_LOG_MESSAGES"),
 )

@@ -13,7 +13,7 @@ from delivery.publish.store import NewMessage, store
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.names import OWN_EVENTS
 
-PUBLISHED_DETAILS: Final = ("status", "pause", "reason", "attempts", "fetches", "since")
+PUBLISHED_DETAILS: Final = ("alert", "status", "pause", "reason", "attempts", "fetches", "since")
 """The recorded details that are published; others are for us."""
 
 SLICE: Final = 500

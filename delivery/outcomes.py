@@ -133,12 +133,14 @@ _BEFORE: Final = re.compile(f"(released; |not taken in time: |expired: |{USED_UP
 """Prefixes of the reason that a delivery had before."""
 _HEADED: Final = re.compile(r"(filter failed|script failed|script lost): ")
 
+TLS_FAILED: Final = "TLS failed"
+
 KINDS: Final = {
     re.compile(NOT_ALLOWED): "its address is not allowed",
     re.compile(r"Could not resolve "): "the name of its host was not resolved",
     re.compile(r".* (timed out|Timeout was reached)"): "timed out",
     re.compile(r"Failed to connect "): "no connection",
-    re.compile(r"(TLS|SSL|OpenSSL)\b"): "TLS failed",
+    re.compile(r"(TLS|SSL|OpenSSL)\b"): TLS_FAILED,
 }
 """By the beginning of libcurl's text, or of ours; the names in it have no spaces."""
 _OWN: Final = re.compile(

@@ -19,6 +19,8 @@ OWN_EVENT_TYPES: Final = {
     "Delivery.Failed": "A delivery has ended FAILED.",
     "Line.Paused": "A line has been held for over a minute, or a subscription is suspended or paused by hand.",
     "Line.Resumed": "The line goes on.",
+    "Alert.Firing": "Something needs attention, as the dashboard shows.",
+    "Alert.Resolved": "That is over.",
 }
 """The descriptions of the events that the broker publishes itself, by name after `OWN_EVENTS` (contract 5.7)."""
 

@@ -9,22 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.db.models import Count, Max
-from django.db.models.functions import Coalesce
+from django.db.models import Count
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django_celery_beat.models import PeriodicTask
 
 from analytics import live_numbers
 from analytics.admin.live import GONE
 from analytics.admin.sections import duration, per_cent
+from analytics.alert_rules import are_numbers_late, is_beat_missing
+from analytics.alerts import beat_seen, failed_run, first_line, growing_backlog
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
 from delivery.admin.lines import LINE_COLOURS
 from delivery.admin.read_only import STATUS_COLOURS, at_least, counted, link_to
+from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.models import Delivery, Line, Message
 from delivery.status.backlog import Backlog
@@ -35,14 +36,6 @@ from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subsc
 
 MAX_ITEMS: Final = 10
 """Lines, or subscribers, that are shown for one reason; the others are counted."""
-TOO_LONG: Final = dt.timedelta(minutes=5)
-"""What has waited as long needs attention."""
-MAX_FAILURES: Final = 0.05
-"""The share of failed deliveries from which on a subscriber needs attention."""
-BEAT_SEEN: Final = dt.timedelta(minutes=10)
-"""Beat stores every three minutes when it last sent what it sends every 30 seconds."""
-COUNTED: Final = dt.timedelta(minutes=5)
-"""The last minute that was counted is no older, unless something writes for long, or no worker counts."""
 HEADS: Final = ("who", "what", "why", "since", "waiting", "next try")
 NEEDED: Final = ("delivery.view_line", "analytics.view_run")
 """The permissions that it takes to see how deliveries go."""
@@ -71,6 +64,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     items = [
         *_stopped(workers, newest, beat, now),
         *_held_up(waiting, now),
+        *_growing(),
         *_failing(newest),
         *_undecided(now),
         *_failed_run(now),
@@ -103,20 +97,26 @@ def _stopped(
         yield Item("Redis", label("no answer", "danger"), "Deliveries go on without it, somewhat later.")
     elif not workers:
         yield Item("Workers", label("none runs", "danger"), "Nothing is delivered. Messages are accepted and wait.")
-    if newest and now - newest > COUNTED:
+    if newest and are_numbers_late(newest, now):
         why = "Live numbers are of then: no worker counts, or a transaction has been writing since."
         yield Item("Live numbers", label("late", "warning"), why, relative(newest, now))
-    if beat is None or now - beat > BEAT_SEEN:
+    if is_beat_missing(beat, now):
         why = "No summary begins on schedule. Deliveries do not depend on it."
         yield Item("Celery beat", label("not seen", "warning"), why, relative(beat, now))
+    if is_doubted():
+        why = "It may have jumped ahead: nothing expires for ten minutes. Set it right, or confirm it."
+        yield Item("Database clock", label("not believed", "warning"), why)
 
 
 def _held_up(waiting: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:
     """Tell which lines are held, and for which subscribers something has waited too long otherwise."""
-    held = live_numbers.cached_held_lines()
+    thresholds = settings.ALERT_THRESHOLDS
+    held = [one.line_id for one in live_numbers.cached_held_lines() if thresholds.is_blocked(one.since, now)]
     lines = Line.objects.select_related("subscriber").in_bulk(held[:MAX_ITEMS])
     blocked = set(Line.objects.filter(pk__in=held).values_list("subscriber_id", flat=True))
-    late = {key: one for key, one in waiting.items() if key not in blocked and now - one.oldest_since > TOO_LONG}
+    late = {
+        key: one for key, one in waiting.items() if key not in blocked and thresholds.is_late(one.oldest_since, now)
+    }
     latest = sorted(late, key=lambda key: late[key].oldest_since)[:MAX_ITEMS]
     names = _names_of(latest)
     statuses = line_statuses([*lines, *(late[key].oldest_line_id for key in latest)])
@@ -126,6 +126,13 @@ def _held_up(waiting: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]
             yield _late(names[key], status, late[key], now)
     if more := len(held) - len(lines) + len(late) - len(latest):
         yield _more(more, label("waiting", "warning"))
+
+
+def _growing() -> Iterator[Item]:
+    """Tell whether more and more waits."""
+    if number := growing_backlog(settings.ALERT_THRESHOLDS):
+        why = "More deliveries are unfinished with every minute: start workers, or look for slow endpoints."
+        yield Item("Backlog", label("grows", "warning"), why, waiting=f"{number:,}")
 
 
 def _names_of(subscriber_ids: Sequence[int]) -> dict[int, str]:
@@ -165,8 +172,8 @@ def _failing(newest: dt.datetime | None) -> Iterator[Item]:
     """Tell of which subscribers too much has failed in the last hour, those with most failures first."""
     if newest is None:
         return
-    last = live_numbers.by_subscriber(newest)
-    failing = {key: one for key, one in last.numbers.items() if key and one.failed > MAX_FAILURES * one.eligible}
+    last, is_failing = live_numbers.by_subscriber(newest), settings.ALERT_THRESHOLDS.is_failing
+    failing = {key: one for key, one in last.numbers.items() if key and is_failing(one.failed, one.eligible)}
     worst = sorted(failing, key=lambda key: (-failing[key].failed, key))[:MAX_ITEMS]
     names = _names_of(worst)
     address = reverse("admin:analytics_run_live")
@@ -192,11 +199,9 @@ def _undecided(now: dt.datetime) -> Iterator[Item]:
 
 def _failed_run(now: dt.datetime) -> Iterator[Item]:
     """Tell whether the newest run of Spark that has ended has failed."""
-    newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
-    if newest and newest.state == RunState.FAILED:
-        why = newest.error.partition("\n")[0][:200]
-        run = link_to("analytics_run", newest.pk, newest)
-        yield Item(run, badge(RunState.FAILED, {RunState.FAILED: "danger"}), why, relative(newest.ended_at, now))
+    if run := failed_run():
+        failed = badge(RunState.FAILED, {RunState.FAILED: "danger"})
+        yield Item(link_to("analytics_run", run.pk, run), failed, first_line(run.error), relative(run.ended_at, now))
 
 
 def _numbers(newest: dt.datetime | None) -> list[list[str]]:
@@ -226,13 +231,6 @@ def _workers(names: Sequence[str]) -> list[tuple[str, int]]:
     leased = Line.objects.filter(lease_until__isnull=False).values_list("worker").annotate(Count("pk"))
     lines = dict(leased)
     return [(name, lines.get(name, 0)) for name in names]
-
-
-def beat_seen() -> dt.datetime | None:
-    """Return when beat sent its last task, or entered it, as far as it has stored that."""
-    last = Max(Coalesce("last_run_at", "date_changed"))
-    seen: dt.datetime | None = PeriodicTask.objects.aggregate(last=last)["last"]
-    return seen
 
 
 def _first_steps() -> list[tuple[str, str, bool]]:

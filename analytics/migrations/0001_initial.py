@@ -15,6 +15,16 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="Alert",
+            fields=[
+                ("name", models.CharField(max_length=32, primary_key=True, serialize=False)),
+                ("met_since", models.DateTimeField(null=True)),
+                ("fired_at", models.DateTimeField(null=True)),
+                ("reason", models.TextField(db_default="", default="")),
+                ("looked_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
             name="HourTotal",
             fields=[
                 ("hour", models.DateTimeField(primary_key=True, serialize=False)),

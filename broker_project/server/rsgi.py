@@ -7,6 +7,7 @@ bodies be limited while they arrive, and lets a view that makes its client wait 
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -15,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from django.conf import settings
 
+from analytics.alerts import start_watching
 from broker_project.core.db import answered_within
 from broker_project.server.browser_headers import Answer
 from broker_project.server.request_groups import RequestGroups, group_of, statement_seconds
@@ -52,7 +54,7 @@ class RsgiApplication:
     """Answers HTTP requests."""
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End waiting long polls as soon as the server is told to stop; it waits for requests in progress."""
+        """Look after alerts, also while no worker runs, and end waiting long polls when the server is told to stop."""
 
         def end_long_polls(*_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no poll is waiting
@@ -65,6 +67,7 @@ class RsgiApplication:
         self._groups: WeakValueDictionary[str, RequestGroups] = WeakValueDictionary()
         """By name, while one of them is being answered."""
         self._health = HealthAnswers(loop)
+        start_watching(settings.ALERT_THRESHOLDS, threading.Event())
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""

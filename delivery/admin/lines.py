@@ -44,12 +44,17 @@ HELD_SINCE: Final = Subquery(
     Hold.objects.filter(line=OuterRef("pk")).exclude(reason="").values("since").order_by("since")[:1]
 )
 
+
+def _held_ids() -> list[int]:
+    return [one.line_id for one in held_lines()]
+
+
 HeldFilter: Final = choice_filter(
     "blocked",
     "held",
     {
-        "yes": ("Blocked", lambda lines: lines.filter(pk__in=held_lines())),
-        "no": ("Not blocked", lambda lines: lines.exclude(pk__in=held_lines())),
+        "yes": ("Blocked", lambda lines: lines.filter(pk__in=_held_ids())),
+        "no": ("Not blocked", lambda lines: lines.exclude(pk__in=_held_ids())),
     },
 )
 

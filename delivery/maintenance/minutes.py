@@ -82,8 +82,9 @@ counts AS (
          COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
          COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
     FROM ended GROUP BY subscriber_id, event_type_id)
-INSERT INTO delivery_minutetotal (minute, deliveries, delivered, eligible, buckets, bucket_counts)
-SELECT %(minute)s, COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), COALESCE(sum(eligible), 0),
+INSERT INTO delivery_minutetotal (minute, unfinished, deliveries, delivered, eligible, buckets, bucket_counts)
+SELECT %(minute)s, pg_stat_get_live_tuples('delivery_open'::regclass),
+       COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), COALESCE(sum(eligible), 0),
        COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
        COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
   FROM (SELECT bucket, sum(deliveries) AS deliveries, sum(delivered) AS delivered, sum(eligible) AS eligible

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
-from delivery.status.line_status import MAX_COUNTED
+from delivery.status.line_status import IS_OWN, MAX_COUNTED
 
 MAX_COUNTED_IN_ALL: Final = 100_000
 """Deliveries counted for one page, divided among the subscriptions for which something waits."""
@@ -23,7 +23,7 @@ FIRST: Final = f"""(SELECT d.* FROM (
 
 BACKLOGS: Final = f"""
 WITH waiting AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, o.line_id, o.since
+  SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, o.line_id, o.since, {IS_OWN} AS is_own
     FROM subscriptions_subscription s
    CROSS JOIN LATERAL (
      SELECT d.line_id, {SINCE} AS since FROM (
@@ -36,7 +36,8 @@ WITH waiting AS MATERIALIZED (
 fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1)) + 1 AS share FROM waiting)
 SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.looked_at = fair.share),
-       min(w.since), (array_agg(w.line_id ORDER BY w.since))[1], (array_agg(w.is_in_mailbox ORDER BY w.since))[1]
+       min(w.since), (array_agg(w.line_id ORDER BY w.since))[1], (array_agg(w.is_in_mailbox ORDER BY w.since))[1],
+       min(w.since) FILTER (WHERE NOT w.is_own)
   FROM waiting w CROSS JOIN fair
  CROSS JOIN LATERAL (
    SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at FROM (
@@ -61,6 +62,8 @@ class Backlog(NamedTuple):
     """When the oldest was published, or was due if it was delayed."""
     oldest_line_id: int
     is_oldest_in_mailbox: bool
+    published_since: datetime | None
+    """`oldest_since` of what publishers have published; None if only events of the broker's own wait."""
 
 
 def backlogs(subscriber_id: int | None = None) -> dict[int, Backlog]:

@@ -12,6 +12,7 @@ from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
 from delivery.dispatch.diversion import RETRIED
 from delivery.filing import APART, IS_SENT_IN, LINES_APART
+from subscriptions.names import OWN_EVENTS
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
@@ -31,18 +32,27 @@ HELD_GROUPS: Final = "waits_for = 'RELEASE' ORDER BY id"
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 """Deliveries in a mailbox are in no line (contract 9.1)."""
 
+IS_OWN: Final = f"""
+  starts_with(COALESCE((SELECT name FROM subscriptions_eventtype WHERE id = s.event_type_id), s.event_pattern),
+              '{OWN_EVENTS}')"""
+"""Whether a subscription `s` is to events of the broker's own."""
+
 HOLDS: Final = f"""
-  SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures FROM delivery_hold h {HELD_DELIVERY}
+  SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures, s.id IS NOT NULL AND {IS_OWN} AS is_own
+    FROM delivery_hold h {HELD_DELIVERY}
    WHERE h.reason <> '' AND d.status IN ('PENDING', 'IN_FLIGHT')
      AND (s.id IS NULL OR s.is_sending AND NOT s.half_open AND u.status = 'ACTIVE')"""
 """What counts as held: nothing cancelled, paused or inactivated since, nor a probe of a suspended subscription."""
 
 OLDEST_HOLDS: Final = f"""
-SELECT h.* FROM unnest(%s::bigint[]) AS l (id)
+SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures FROM unnest(%s::bigint[]) AS l (id)
  CROSS JOIN LATERAL ({HOLDS} AND h.line_id = l.id ORDER BY h.since, h.delivery_id LIMIT {MAX_HOLDS}) h
 """
 
-HELD: Final = f"SELECT line_id FROM ({HOLDS}) h GROUP BY line_id ORDER BY min(since), line_id"
+HELD: Final = f"""
+SELECT line_id, min(since), min(since) FILTER (WHERE NOT is_own), (array_agg(reason ORDER BY is_own, since))[1]
+  FROM ({HOLDS}) h GROUP BY line_id ORDER BY min(since), line_id
+"""
 
 
 def _waiting(which: LiteralString) -> LiteralString:
@@ -207,6 +217,17 @@ class LineHold(NamedTuple):
     """Unsuccessful tries in a row."""
 
 
+class HeldLine(NamedTuple):
+    """A line that is held."""
+
+    line_id: int
+    since: datetime
+    published_since: datetime | None
+    """`since` of what publishers have published; None if only events of the broker's own hold it."""
+    reason: str
+    """Why the oldest of these is held."""
+
+
 class Diversion(NamedTuple):
     """A subscription whose endpoint hangs, so that its deliveries wait behind its subscriber's retry line (5.10)."""
 
@@ -268,9 +289,9 @@ def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
     return found
 
 
-def held_lines() -> list[int]:
+def held_lines() -> list[HeldLine]:
     """Return the lines that are held, the longest held first."""
-    return [line_id for (line_id,) in rows(HELD)]
+    return [HeldLine(*columns) for columns in rows(HELD)]
 
 
 def retry_lines_with_work() -> list[int]:

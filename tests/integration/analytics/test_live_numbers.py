@@ -152,7 +152,9 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     assert backlogs()[delayed.subscriber_id].oldest_since == due.not_before
     limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
     monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "9 /"))
-    assert backlogs()[shop.subscriber_id] == Backlog(4, True, first.created_at, first.line_id or 0, False)
+    assert backlogs()[shop.subscriber_id] == Backlog(
+        4, True, first.created_at, first.line_id or 0, False, first.created_at
+    )
 
 
 def test_pages_and_scrapes_read_what_is_much_once_for_some_time(settings: Any) -> None:

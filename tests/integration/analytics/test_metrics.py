@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from prometheus_client.parser import text_string_to_metric_families
 
 from analytics import metrics
+from analytics.alert_rules import BEAT_SEEN, COUNTED, MIN_GROWN, SECONDS_BEFORE, AlertName, AlertThresholds
 from analytics.models import Run, RunState
 from broker_project.stack.folders import ROOT
-from delivery.models import Hold
+from delivery.models import Hold, MinuteTotal
 from subscriptions.models import EventKind
 from tests.integration.analytics.test_live_numbers import minute, waiting
 from tests.support import broker, factories
@@ -46,8 +48,12 @@ def scraped(accepted: str = ACCEPTED) -> dict[tuple[str, str], float]:
 def fill() -> None:
     shop, idle = (factories.subscription(factories.subscriber(name)) for name in ("shop", "idle"))
     first, _ = waiting(shop, 2, created_at=timezone.now() - dt.timedelta(minutes=10))
-    Hold.objects.create(delivery=first, line=broker.line_of(shop.subscriber), reason="503", failures=1)
+    why = {"reason": "no answer: SSL certificate problem", "failures": 1, "since": first.created_at}
+    Hold.objects.create(delivery=first, line=broker.line_of(shop.subscriber), **why)
     minute(0, of=idle, took={100: 9}, failed=1)
+    MinuteTotal.objects.update(unfinished=7)
+    every = IntervalSchedule.objects.create(every=30, period="seconds")
+    PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
     Run.objects.create(state=RunState.FAILED, started_at=timezone.now(), ended_at=timezone.now())
     work = factories.event_type("Shop.Work", EventKind.QUEUE)
     factories.subscription(event_type=work)
@@ -71,11 +77,43 @@ def test_metrics_say_what_the_dashboard_says() -> None:
     assert sum(value for (name, _), value in found.items() if name == "broker_waiting_groups") == 1
     ones = ("broker_held_lines", "broker_workers", "broker_redis_up", "broker_last_summary_failed")
     assert [found[name, ""] for name in ones] == [1, 1, 1, 1]
+    assert (found["broker_last_hour_failed_ratio", "idle"], found["broker_clock_doubted", ""]) == (0.1, 0)
+    assert (found["broker_unfinished_deliveries", ""], found["broker_beat_seen_seconds", ""] < 60) == (7, True)
+    assert 600 <= found["broker_longest_hold_seconds", "tls"] < 700
+
+
+def rules_by_name() -> dict[str, dict[str, str]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"].removeprefix("Broker"): rule for rule in group["rules"]}
+
+
+@pytest.mark.behaviour("11.8")
+def test_rules_for_prometheus_are_those_of_the_alerts() -> None:
+    rules, thresholds = rules_by_name(), AlertThresholds()
+    assert [*rules] == ["Down", *AlertName]
+    assert {name: int(rules[name].get("for", "0s").rstrip("s")) for name in AlertName} == {
+        name: SECONDS_BEFORE.get(name, 0) for name in AlertName
+    }
+    numbers = {name: re.findall(r"(?:>=?|==) ([\d.]+)", rules[name]["expr"]) for name in AlertName}
+    assert numbers == {
+        AlertName.DELIVERY_WAITS: [f"{thresholds.waiting_seconds}"],
+        AlertName.LINE_BLOCKED: [f"{thresholds.blocked_seconds}"],
+        AlertName.TLS_FAILS: [f"{thresholds.blocked_seconds}"],
+        AlertName.DELIVERIES_FAIL: [f"{thresholds.failed_percent / 100}"],
+        AlertName.BACKLOG_GROWS: ["0", f"{MIN_GROWN}"],
+        AlertName.WITHOUT_WORKERS: ["0"],
+        AlertName.WITHOUT_REDIS: ["0"],
+        AlertName.WITHOUT_BEAT: [f"{BEAT_SEEN.total_seconds():.0f}"],
+        AlertName.NUMBERS_LATE: [f"{COUNTED.total_seconds() - 60:.0f}"],
+        AlertName.SUMMARY_FAILED: ["1"],
+        AlertName.CLOCK_JUMPED: ["1"],
+    }
+    assert f"[{thresholds.growing_minutes}m:1m]" in rules[AlertName.BACKLOG_GROWS]["expr"]
 
 
 def test_rules_and_dashboard_use_only_metrics_that_there_are() -> None:
     fill()
-    rules = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    rules = [rule["expr"] for rule in rules_by_name().values()]
     panels = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
     used = set(re.findall(r"broker_\w+", " ".join([*rules, *panels])))
     assert used == {name for name, _ in scraped()}

@@ -15,6 +15,7 @@ from delivery.models import Message
 from subscriptions import edit
 from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
+from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories
 from tests.support.admin import messages_of
 from tests.support.api import Answer, client_of, invalid_fields, problem_of, publish
@@ -254,7 +255,7 @@ def wanted(**fields: object) -> dict[str, object]:
 
 @pytest.mark.behaviour("5.7")
 def test_the_brokers_own_event_types_exist_and_cannot_be_changed(management: Client) -> None:
-    own = {f"Broker.{name}" for name in ("Delivery.Rejected", "Delivery.Failed", "Line.Paused", "Line.Resumed")}
+    own = {f"Broker.{name}" for name in OWN_EVENT_TYPES}
     assert {*EventType.objects.exclude(pk__in=EventType.objects.configured()).values_list("name", flat=True)} == own
     for name in own:
         read = management.get(f"{EVENT_TYPES}/{name}")

@@ -1,0 +1,201 @@
+"""Alerts: what needs somebody is noted, and published once when it begins and once when it is over (contract 11.8).
+
+Deliveries of the broker's own events raise none: a subscription to alerts that fails would raise them without end.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+from django.db import Error, transaction
+from django.db.models import Max
+from django.db.models.functions import Coalesce
+from django_celery_beat.models import PeriodicTask
+
+from analytics import live_numbers
+from analytics.alert_rules import SECONDS_BEFORE, AlertName, AlertThresholds, are_numbers_late, is_beat_missing
+from analytics.models import Alert, Run, RunState
+from broker_project.core.db import forget_connection, rows
+from delivery import announcements
+from delivery.believed_clock import is_doubted
+from delivery.dispatch.notify import listening_workers
+from delivery.models import Announcement, Line, MinuteTotal
+from delivery.outcomes import TLS_FAILED, redact_reason
+from delivery.status.line_status import HeldLine
+from subscriptions.models import Subscriber
+from subscriptions.names import OWN_EVENTS
+
+FIRING: Final = f"{OWN_EVENTS}Alert.Firing"
+RESOLVED: Final = f"{OWN_EVENTS}Alert.Resolved"
+LOOK_SECONDS: Final = 30
+"""How often all processes together look."""
+ASK_SECONDS: Final = 10.0
+"""How often each process asks whether it is time."""
+MAX_NAMES: Final = 10
+"""Names in the reason of an alert."""
+
+TURN: Final = f"""
+SELECT clock_timestamp(), NOT EXISTS (
+         SELECT FROM analytics_alert
+          WHERE looked_at BETWEEN clock_timestamp() - interval '{LOOK_SECONDS} s' AND clock_timestamp())
+"""
+"""The time, and whether nobody has looked lately."""
+ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('alerts', 0))"
+
+log = structlog.get_logger(__name__)
+
+
+def start_watching(thresholds: AlertThresholds, stopping: threading.Event) -> None:
+    """Look after alerts in a thread of its own, until stopped."""
+    threading.Thread(target=_watch, args=(thresholds, stopping), name="alerts", daemon=True).start()
+
+
+def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
+    while not stopping.wait(ASK_SECONDS):
+        try:
+            if look(thresholds):
+                announcements.announce()  # also while no worker runs, so that a mailbox has it
+        except Error as failure:
+            log.warning("alerts.database_failed", reason=failure)
+        finally:
+            forget_connection()
+
+
+def look(thresholds: AlertThresholds) -> int:
+    """Note which alerts fire and which are over, to be published; return how many, 0 if somebody has looked lately."""
+    ((now, is_time),) = rows(TURN)
+    if not is_time:
+        return 0
+    reasons = dict(_conditions(thresholds, now))
+    with transaction.atomic():
+        ((is_alone,),) = rows(ALONE)
+        ((now, is_time),) = rows(TURN)
+        if not (is_alone and is_time):
+            return 0
+        known = Alert.objects.in_bulk()
+        alerts = [known.get(name) or Alert(name=name) for name in AlertName]
+        news = [one for alert in alerts for one in _noted(alert, reasons.get(AlertName(alert.name)), now)]
+        columns = ("met_since", "fired_at", "reason", "looked_at")
+        Alert.objects.bulk_create(alerts, update_conflicts=True, unique_fields=["name"], update_fields=columns)
+        Announcement.objects.bulk_create(news)
+    return len(news)
+
+
+def _noted(alert: Alert, reason: str | None, now: datetime) -> Iterator[Announcement]:
+    """Note whether the condition of an alert is met; yield what is to be published of that."""
+    alert.looked_at = now
+    since = alert.met_since or now
+    details = {"alert": alert.name, "reason": reason or alert.reason, "since": since.isoformat()}
+    if reason is None:
+        if alert.fired_at is not None:
+            yield Announcement(kind=RESOLVED, details=details)
+        alert.met_since, alert.fired_at, alert.reason = None, None, ""
+        return
+    alert.met_since, alert.reason = since, reason
+    before = timedelta(seconds=SECONDS_BEFORE.get(AlertName(alert.name), 0))
+    if alert.fired_at is None and now - since >= before:
+        alert.fired_at = now
+        yield Announcement(kind=FIRING, details=details)
+
+
+def _conditions(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:
+    """Yield each alert whose condition is met, and why."""
+    yield from _waiting(thresholds, now)
+    if newest := live_numbers.last_minute():
+        yield from _counted(thresholds, newest, now)
+    yield from _parts(now)
+
+
+def _counted(thresholds: AlertThresholds, newest: datetime, now: datetime) -> Iterator[tuple[AlertName, str]]:
+    """Yield what is wrong with what was counted, or with the count."""
+    if failing := failing_subscribers(thresholds, newest):
+        yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers(failing)}."
+    if number := growing_backlog(thresholds):
+        why = f"{number:,} deliveries are unfinished, more each minute for {thresholds.growing_minutes} minutes."
+        yield AlertName.BACKLOG_GROWS, why
+    if are_numbers_late(newest, now):
+        yield AlertName.NUMBERS_LATE, f"No minute was counted since {newest:%Y-%m-%d %H:%M} UTC."
+
+
+def _parts(now: datetime) -> Iterator[tuple[AlertName, str]]:
+    """Yield which parts do not run, or not well."""
+    workers = listening_workers()
+    if workers is None:
+        yield AlertName.WITHOUT_REDIS, "Redis does not answer: deliveries go on, somewhat later."
+    elif not workers:
+        yield AlertName.WITHOUT_WORKERS, "No worker runs: messages are accepted and wait."
+    if is_beat_missing(beat_seen(), now):
+        yield AlertName.WITHOUT_BEAT, "Celery beat is not seen: no summary begins on schedule."
+    if run := failed_run():
+        yield AlertName.SUMMARY_FAILED, f"Run {run.pk} failed: {first_line(run.error)}"
+    if is_doubted():
+        yield AlertName.CLOCK_JUMPED, "The database's clock may have jumped ahead: nothing expires for ten minutes."
+
+
+def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:
+    """Yield what waits for too long, and what is held."""
+    since = {key: one.published_since for key, one in live_numbers.cached_backlogs().items()}
+    late = [key for key, at in since.items() if at and thresholds.is_late(at, now)]
+    if late:
+        yield AlertName.DELIVERY_WAITS, f"The oldest delivery has waited for too long for {_subscribers(late)}."
+    held = [
+        one
+        for one in live_numbers.cached_held_lines()
+        if one.published_since and thresholds.is_blocked(one.published_since, now)
+    ]
+    if held:
+        yield AlertName.LINE_BLOCKED, f"Nothing is sent past a failed delivery to {_owners(held)}."
+    if refused := [one for one in held if is_tls_failure(one)]:
+        yield AlertName.TLS_FAILS, f"TLS fails with the endpoint of {_owners(refused)}."
+
+
+def is_tls_failure(one: HeldLine) -> bool:
+    """Return whether a line is held because TLS failed, for example for an expired certificate."""
+    return redact_reason(one.reason).endswith(TLS_FAILED)
+
+
+def failing_subscribers(thresholds: AlertThresholds, newest: datetime) -> list[int]:
+    """Return the subscribers of whose deliveries in the last hour too many failed, without the broker's own events."""
+    numbers = live_numbers.by_subscriber_of_published(newest).numbers
+    return [key for key, one in numbers.items() if key and thresholds.is_failing(one.failed, one.eligible)]
+
+
+def growing_backlog(thresholds: AlertThresholds) -> int:
+    """Return how many deliveries were unfinished after the last minute counted if the backlog grows, else 0."""
+    newest = MinuteTotal.objects.order_by("-minute")[: thresholds.growing_minutes + 1]
+    counted = [one for one in newest.values_list("unfinished", flat=True) if one is not None]
+    return counted[0] if thresholds.is_growing(counted[::-1]) else 0
+
+
+def beat_seen() -> datetime | None:
+    """Return when beat sent its last task, or entered it, as far as it has stored that."""
+    last = Max(Coalesce("last_run_at", "date_changed"))
+    seen: datetime | None = PeriodicTask.objects.aggregate(last=last)["last"]
+    return seen
+
+
+def failed_run() -> Run | None:
+    """Return the newest run of Spark that has ended, if it failed."""
+    newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
+    return newest if newest and newest.state == RunState.FAILED else None
+
+
+def first_line(error: str) -> str:
+    """Return the beginning of an error, for a table or a sentence."""
+    return error.partition("\n")[0][:200]
+
+
+def _subscribers(ids: Sequence[int]) -> str:
+    return _listed(Subscriber.objects.filter(pk__in=ids[:MAX_NAMES]).values_list("name", flat=True), len(ids))
+
+
+def _owners(held: Sequence[HeldLine]) -> str:
+    lines = Line.objects.select_related("subscriber").in_bulk([one.line_id for one in held[:MAX_NAMES]])
+    return _listed((line.owner for line in lines.values()), len(held))
+
+
+def _listed(names: Iterable[str], number: int) -> str:
+    listed = sorted(names)
+    return ", ".join(listed) + (f" and {number - MAX_NAMES} more" if number > MAX_NAMES else "")

@@ -1,0 +1,146 @@
+"""Alerts fire once and say when they are over, whatever restarts and however many look, and never about themselves."""
+
+import datetime as dt
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+from analytics import alerts
+from analytics.alert_rules import AlertName, AlertThresholds
+from analytics.models import Alert, Run, RunState
+from delivery.models import Announcement, ClockJump, Delivery, Hold, MinuteTotal
+from subscriptions.models import EventType, Subscription
+from tests.integration.analytics.test_live_numbers import minute, waiting
+from tests.support import factories
+
+THRESHOLDS = AlertThresholds()
+LONG_AGO = timezone.now() - dt.timedelta(hours=2)
+TLS = "no answer: SSL certificate problem: certificate has expired"
+
+
+@pytest.fixture(autouse=True)
+def everything_runs(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen(monkeypatch, ["worker-1"])
+    every = IntervalSchedule.objects.create(every=30, period="seconds")
+    PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, names: list[str] | None) -> None:
+    monkeypatch.setattr(alerts, "listening_workers", lambda: names)
+
+
+def look(*, after: int = alerts.LOOK_SECONDS + 1) -> list[tuple[str, str]]:
+    """Look as if so many seconds had passed; return what is announced of which alert."""
+    moved = dt.timedelta(seconds=after)
+    for alert in Alert.objects.all():
+        Alert.objects.filter(pk=alert.pk).update(
+            looked_at=alert.looked_at - moved, met_since=alert.met_since and alert.met_since - moved
+        )
+    alerts.look(THRESHOLDS)
+    told = [(one.kind, one.details["alert"]) for one in Announcement.objects.order_by("id")]
+    Announcement.objects.all().delete()
+    return told
+
+
+def held(subscription: Subscription, reason: str = "answered 503") -> None:
+    (delivery,) = waiting(subscription, 1)
+    Hold.objects.create(delivery=delivery, line_id=delivery.line_id or 0, reason=reason, failures=1, since=LONG_AGO)
+
+
+def grows(_: Subscription) -> None:
+    for ago in range(THRESHOLDS.growing_minutes + 1):
+        minute(ago)
+    for ago, one in enumerate(MinuteTotal.objects.order_by("-minute")):
+        MinuteTotal.objects.filter(pk=one.pk).update(unfinished=5000 - ago)
+
+
+def fails_to_summarize(_: Subscription) -> None:
+    Run.objects.create(state=RunState.FAILED, error="no memory", started_at=LONG_AGO, ended_at=LONG_AGO)
+
+
+CONDITIONS: dict[AlertName, Callable[[Subscription], object]] = {
+    AlertName.DELIVERY_WAITS: lambda shop: waiting(shop, 1, created_at=LONG_AGO),
+    AlertName.LINE_BLOCKED: held,
+    AlertName.DELIVERIES_FAIL: lambda shop: minute(0, of=shop, took={10: 90}, failed=10),
+    AlertName.BACKLOG_GROWS: grows,
+    AlertName.WITHOUT_BEAT: lambda _: PeriodicTask.objects.update(last_run_at=LONG_AGO),
+    AlertName.NUMBERS_LATE: lambda _: minute(120),
+    AlertName.SUMMARY_FAILED: fails_to_summarize,
+    AlertName.CLOCK_JUMPED: lambda _: ClockJump.objects.create(
+        id=1, seconds=7200, believed_at=timezone.now() + dt.timedelta(minutes=5)
+    ),
+}
+
+
+def mend() -> None:
+    for model in (Hold, Delivery, Run, MinuteTotal, ClockJump):
+        model.objects.all().delete()
+    PeriodicTask.objects.update(last_run_at=timezone.now())
+
+
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_an_alert_fires_once_and_says_when_it_is_over(name: AlertName) -> None:
+    shop = factories.subscription(factories.subscriber("shop"))
+    assert look() == []
+    CONDITIONS[name](shop)
+    assert [told for _ in range(5) for told in look()] == [(alerts.FIRING, name)]
+    mend()
+    assert (look(), look()) == ([(alerts.RESOLVED, name)], [])
+
+
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize(("names", "alert"), [([], AlertName.WITHOUT_WORKERS), (None, AlertName.WITHOUT_REDIS)])
+def test_a_part_that_is_away_for_less_than_a_minute_raises_none(
+    monkeypatch: pytest.MonkeyPatch, names: list[str] | None, alert: AlertName
+) -> None:
+    seen(monkeypatch, names)
+    assert (look(), look(after=31)) == ([], [])
+    seen(monkeypatch, ["worker-1"])
+    assert look() == []
+    seen(monkeypatch, names)
+    assert (look(), look(after=61)) == ([], [(alerts.FIRING, alert)])
+    seen(monkeypatch, ["worker-1"])
+    assert look() == [(alerts.RESOLVED, alert)]
+
+
+@pytest.mark.behaviour("11.8")
+def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
+    held(factories.subscription(factories.subscriber("shop")), TLS)
+    assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
+    assert Alert.objects.get(name=AlertName.TLS_FAILS).reason == "TLS fails with the endpoint of shop."
+
+
+@pytest.mark.behaviour("11.8")
+def test_however_many_look_an_alert_fires_once() -> None:
+    held(factories.subscription())
+
+    def look_in_a_thread(_: int) -> int:
+        try:
+            return alerts.look(THRESHOLDS)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(look_in_a_thread, range(8))) == 1
+    assert Announcement.objects.get().kind == alerts.FIRING
+
+
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize("events", ["Broker.*", "Broker.Alert.*", ""])
+def test_what_is_wrong_with_the_subscription_to_alerts_raises_none(events: str) -> None:
+    firing = EventType.objects.get(name=alerts.FIRING)
+    slack = factories.subscription(event_type=None if events else firing, event_pattern=events)
+    held(slack)
+    waiting(slack, 1, created_at=LONG_AGO)
+    slack.event_type = firing
+    minute(0, of=slack, failed=10)
+    assert look() == []
+    held(factories.subscription(factories.subscriber("shop")), TLS)
+    broken = Alert.objects.exclude(reason="")
+    assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
+    assert {one.reason.rstrip(".").rpartition(" ")[2] for one in broken.all()} == {"shop"}
