@@ -90,14 +90,14 @@ def _noted(alert: Alert, reason: str | None, now: datetime) -> Iterator[Announce
     details = {"alert": alert.name, "reason": reason or alert.reason, "since": since.isoformat()}
     if reason is None:
         if alert.fired_at is not None:
-            yield Announcement(kind=RESOLVED, details=details)
+            yield Announcement(kind=RESOLVED, details={**details, "status": "RESOLVED"})
         alert.met_since, alert.fired_at, alert.reason = None, None, ""
         return
     alert.met_since, alert.reason = since, reason
     before = timedelta(seconds=SECONDS_BEFORE.get(AlertName(alert.name), 0))
     if alert.fired_at is None and now - since >= before:
         alert.fired_at = now
-        yield Announcement(kind=FIRING, details=details)
+        yield Announcement(kind=FIRING, details={**details, "status": "FIRING"})
 
 
 def _conditions(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:
@@ -146,7 +146,7 @@ def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[Alert
         if one.published_since and thresholds.is_blocked(one.published_since, now)
     ]
     if held:
-        yield AlertName.LINE_BLOCKED, f"Nothing is sent past a failed delivery to {_owners(held)}."
+        yield AlertName.LINE_BLOCKED, f"Nothing is sent past a delivery that failed, to {_owners(held)}."
     if refused := [one for one in held if is_tls_failure(one)]:
         yield AlertName.TLS_FAILS, f"TLS fails with the endpoint of {_owners(refused)}."
 

@@ -16,6 +16,9 @@ from weakref import WeakValueDictionary
 
 from django.conf import settings
 
+from broker_project.wsgi import application as wsgi_application  # first: it loads the apps
+
+# isort: split
 from analytics.alerts import start_watching
 from broker_project.core.db import answered_within
 from broker_project.server.browser_headers import Answer
@@ -24,7 +27,6 @@ from broker_project.server.request_head import HEALTH_PATHS, Headers, refusal_of
 from broker_project.server.runtime import raise_open_files_limit, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
-from broker_project.wsgi import application as wsgi_application
 from delivery.callbacks import address as callback_address
 from delivery.mailbox import long_poll
 from delivery.mailbox.long_poll import max_polls

@@ -1,6 +1,8 @@
 """Alerts fire once and say when they are over, whatever restarts and however many look, and never about themselves."""
 
 import datetime as dt
+import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,10 +14,13 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from analytics import alerts
 from analytics.alert_rules import AlertName, AlertThresholds
 from analytics.models import Alert, Run, RunState
+from broker_project.stack.folders import ROOT
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Announcement, ClockJump, Delivery, Hold, MinuteTotal
 from subscriptions.models import EventType, Subscription
 from tests.integration.analytics.test_live_numbers import minute, waiting
-from tests.support import factories
+from tests.support import broker, factories
 
 THRESHOLDS = AlertThresholds()
 LONG_AGO = timezone.now() - dt.timedelta(hours=2)
@@ -144,3 +149,20 @@ def test_what_is_wrong_with_the_subscription_to_alerts_raises_none(events: str) 
     broken = Alert.objects.exclude(reason="")
     assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
     assert {one.reason.rstrip(".").rpartition(" ")[2] for one in broken.all()} == {"shop"}
+
+
+@pytest.mark.behaviour("11.8")
+def test_slack_gets_both_events_by_the_documented_script(receiver: Receiver) -> None:
+    (script,) = re.findall(r"```js\n(.+?)```", (ROOT / "docs/how-to/get-alerts.md").read_text(), re.DOTALL)
+    slack = factories.subscriber("slack")
+    factories.subscription(slack, endpoint=receiver.url("/slack"), event_pattern="Broker.Alert.*", script=script)
+    fails_to_summarize(factories.subscription())
+    alerts.look(THRESHOLDS)
+    mend()
+    Alert.objects.update(looked_at=LONG_AGO)
+    with broker.running_worker():
+        alerts.look(THRESHOLDS)
+        wait_until(lambda: len(receiver.of("/slack")) == 2)
+    about = re.compile(r"\*SummaryFailed\* (firing|resolved): Run \d+ failed: no memory")
+    texts = [json.loads(one.body)["text"] for one in receiver.of("/slack")]
+    assert [match[1] for text in texts if (match := about.search(text))] == ["firing", "resolved"]
