@@ -1,6 +1,7 @@
 """Celery tasks: each takes ids, or a message that is not stored, and makes one call."""
 
 from celery import Celery, Task, shared_task
+from celery.exceptions import Ignore
 from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
@@ -18,13 +19,14 @@ def turn(self: "Task[..., str]", line_ids: list[int] | None = None) -> str:
     """Let this worker run these lines, or those woken on the task's queue, for one turn each (contract 4.14).
 
     The event loop sends the next turn of each line that it releases with more work: so the chain grows link by link.
-    The result, for Flower, says what is known before that: what the event loop was given.
+    When it has let go of all of them, it reports to Celery what the task has done, which is running until then.
     """
     event_loop = _worker(self.app).wait_until_started()
     if event_loop is None:
-        return "no lines taken: PostgreSQL does not answer"
-    link = notify.Link(self.request.root_id, self.request.id)
-    return process.take_turn(self.name.removeprefix(notify.TURN), line_ids, event_loop, link)
+        return "no lines: PostgreSQL does not answer"
+    link = notify.Link(self.request.root_id, self.request.id, self.request.hostname)
+    process.take_turn(self.name.removeprefix(notify.TURN), line_ids, event_loop, link)
+    raise Ignore
 
 
 for _queue in (notify.TOPIC, notify.RETRY, *settings.SENDER_QUEUES, notify.CALLBACKS):

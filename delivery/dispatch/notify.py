@@ -8,9 +8,9 @@ A worker owns a line before it reads it, and disowns it after its release, so no
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final, cast
 
@@ -24,7 +24,9 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
+from broker_project.core import boot_clock
 from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, LISTEN_SECONDS, MAX_TASKS, OWNED_SECONDS
+from delivery.statuses import DeliveryStatus
 
 TURN: Final = "delivery.turn."
 """Begins the names of turns, which end with their queue: Flower shows turns by lane."""
@@ -80,6 +82,9 @@ for i = 2, #ARGV do
   if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end
 end
 """
+
+IN_RESULTS: Final = {DeliveryStatus.PENDING: "to be retried", DeliveryStatus.NOT_SUPPORTED: "redirected"}
+"""How the result of a turn names an outcome, if not by its status."""
 
 log = structlog.get_logger(__name__)
 
@@ -163,13 +168,21 @@ def disown(queue: str, line_ids: Sequence[int], worker: str) -> bool:
     return not line_ids or guarded(lambda: _run(DISOWN, queue, worker, *line_ids))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Link:
-    """The task that a worker runs lines for: one of the chain that carries them (contract 4.14)."""
+    """The task that a worker runs lines for, one of the chain that carries them, and what it does (contract 4.14)."""
 
     root_id: str | None = None
     """The task that the chain began with; None: it begins with the next one."""
     task_id: str | None = None
+    hostname: str | None = None
+    """Celery's name of the worker."""
+    lines_left: int = 0
+    """Those that it was given and that are not let go yet; when none is, the task is done."""
+    lines_run: int = 0
+    outcomes: Counter[DeliveryStatus] = field(default_factory=Counter)
+    """What became of the requests that were settled, and of what a script has held."""
+    began_at: float = field(default_factory=boot_clock.since_boot)
 
 
 def send_link(queue: str, line_ids: Sequence[int], link: Link) -> bool:
@@ -185,6 +198,20 @@ def send_link(queue: str, line_ids: Sequence[int], link: Link) -> bool:
             ignore_result=True,
         )
     )
+
+
+def report_done(link: Link) -> bool:
+    """Let Flower know what the task of `link` has done, now that it is done. Never raises."""
+    seconds = boot_clock.since_boot() - link.began_at
+    counts = [f"{number} {IN_RESULTS.get(status, status.lower())}" for status, number in sorted(link.outcomes.items())]
+    lines = f"{link.lines_run} line{'s' * (link.lines_run != 1)}"
+    result = ", ".join([lines, *counts, f"{seconds:.1f} s"])
+
+    def send() -> None:
+        with _hints().events.default_dispatcher(hostname=link.hostname) as events:
+            events.send("task-succeeded", uuid=link.task_id, result=result, runtime=seconds)
+
+    return guarded(send)
 
 
 class HintListener(threading.Thread):

@@ -56,6 +56,7 @@ def active_line(
     resting = len(line.holds.resting(boot_clock.since_boot()))
     wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)
+    link.lines_run += 1
     line.slot_shares = SlotShares(slots)
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
@@ -193,6 +194,12 @@ class Releaser(threading.Thread):
         """Let the worker claim lines that it has released, since a hint came too late for them."""
         self._work.put(partial(notify.own, queue, line_ids, self._worker))
         self._work.put(partial(self._take, queue, line_ids))
+
+    def let_go(self, link: Link, lines: int = 1) -> None:
+        """Note that so many lines fewer run for a task; after the last, report what the task has done."""
+        link.lines_left -= lines
+        if not link.lines_left and link.task_id:
+            self._work.put(partial(notify.report_done, link))
 
     def stop(self) -> None:
         """Finish what was taken over, and end."""

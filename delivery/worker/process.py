@@ -37,18 +37,13 @@ HAS_NAME: Final = "SELECT pg_try_advisory_lock(hashtext('delivery.worker'), hash
 log = structlog.get_logger(__name__)
 
 
-def take_turn(queue: str, line_ids: Sequence[int] | None, event_loop: EventLoop, link: Link) -> str:
-    """Run these lines, or those woken on `queue`, and hear of their new work from before they are claimed.
-
-    Returns what is known then, in words: how many lines the event loop was given, and how many it was running.
-    """
+def take_turn(queue: str, line_ids: Sequence[int] | None, event_loop: EventLoop, link: Link) -> None:
+    """Run these lines, or those woken on `queue`, and hear of their new work from before they are claimed."""
     if line_ids is None:
         line_ids = notify.woken_lines(queue, event_loop.worker)
     else:
         notify.own(queue, line_ids, event_loop.worker)
-    running = len(event_loop.lines)
     event_loop.take(queue, line_ids, link)
-    return f"{len(line_ids)} line{'s' * (len(line_ids) != 1)} taken; {running} were running here"
 
 
 class Worker(threading.Thread):

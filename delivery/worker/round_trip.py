@@ -2,8 +2,7 @@
 
 If the database is away, slots stay where they are and are settled again; a commit that was not heard may have marked
 what they send. If the database refuses a value, steps are settled one by one, and the offender is given up. Steps of a
-line that somebody has locked, or a delivery of it, are settled again in a moment. A fenced line is lost.
-docs/architecture.md has a table of what can go wrong.
+line with a locked row are settled again in a moment. A fenced line is lost. docs/architecture.md has it as a table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -273,6 +272,7 @@ class RoundTrip:
                 yield line
             else:
                 if slot.ended:
+                    line.link.outcomes[slot.ended.status] += 1
                     _log_ended(slot.ended)
                 if to_send and slot.may_be_marked and slot.sequence is None:
                     log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=to_send.id)

@@ -113,19 +113,18 @@ class Rounds:
         With a `link` all are claimed, which is refused to those that are here, unless their lease has run out. Without
         one it was a hint: lines that are here no more are owned and claimed again.
         """
-        late: list[int] = []
         for line_id in line_ids:
-            line = self._lines.get(line_id)
-            if line:
+            if line := self._lines.get(line_id):
                 line.has_hint = True
                 for slot in line.slots:
                     if slot.state is SlotState.IDLE:
                         self._slots.move(slot, SlotState.READING)
-            if link:
-                self._wanted.setdefault(line_id, (queue, link))
-            elif not line and line_id not in self._wanted:
-                late.append(line_id)
-        if late:
+        unknown = [line_id for line_id in line_ids if line_id not in self._wanted]
+        if link:
+            self._wanted |= dict.fromkeys(unknown, (queue, link))
+            link.lines_left = len(line_ids)
+            self._releaser.let_go(link, len(line_ids) - len(unknown))
+        elif late := [line_id for line_id in unknown if line_id not in self._lines]:
             self._releaser.claim_again(queue, late)
 
     def claim(self) -> None:
@@ -154,6 +153,8 @@ class Rounds:
             lines.append(line)
         refused = [Released(one, *of) for one, of in wanted.items() if one not in self._lines]
         self._releaser.release(refused)
+        for _, link in wanted.values():
+            self._releaser.let_go(link)
         self.begin(lines)
 
     def free_places(self) -> tuple[int, int]:
@@ -337,6 +338,7 @@ class Rounds:
             slot.give_back(self.budget)
         del self._lines[line.id]
         self._slots.drop(line)
+        self._releaser.let_go(line.link)
 
     def _start(self, slot: Slot, delivery: Outgoing) -> None:
         line, sequence, now = slot.line, slot.sequence, boot_clock.since_boot()

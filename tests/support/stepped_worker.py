@@ -9,6 +9,7 @@ from django.db import OperationalError
 
 from broker_project.core import boot_clock
 from delivery.callbacks.address import callback_terms
+from delivery.dispatch.notify import Link
 from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.webhook.destination import Destination
 from delivery.worker.buffer import RateLimiter
@@ -106,6 +107,9 @@ class SweepOnly:
 
     def release(self, lines: Sequence[Released]) -> None:
         """Do nothing."""
+
+    def let_go(self, link: Link, lines: int = 1) -> None:
+        """Do nothing: no task is to be told."""
 
 
 class FakeScripts:

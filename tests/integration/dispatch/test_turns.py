@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from broker_project.celery import app
 from broker_project.core.db import rows
 from broker_project.stack.application import PROJECT
 from broker_project.stack.folders import ROOT
-from broker_project.stack.load.receiver import Behaviour, Receiver, raw
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
 from delivery.limits import TAKEOVER_SECONDS
@@ -132,24 +131,45 @@ def test_turns_of_a_line_are_a_chain_however_slow_it_is(receiver: Receiver, even
 
 
 @pytest.mark.behaviour("4.14")
-def test_a_turn_is_named_for_its_lane_and_says_what_the_worker_was_given(receiver: Receiver, events: Events) -> None:
+def test_a_turn_is_named_for_its_lane_and_its_result_says_what_it_did(receiver: Receiver, events: Events) -> None:
     lanes = ("topic", "queue.0", "queue.1", "callbacks")
     with celery_worker("lanes", lanes, before="import delivery.limits as limits; limits.SWEEP_SECONDS = 600.0"):
         wait_until(lambda: events.of("worker-online"))
         topic = factories.subscription(endpoint=receiver.url("/topic"))
+        receiver.on("/topic", *[answer(404)] * 2, answer(500), answer())
+        broken = factories.subscription(event_type=topic.event_type, script="throw 1")
         jobs = factories.event_type(kind=EventKind.QUEUE)
         factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
         for event_type in (topic.event_type, jobs):
             publish_numbered(event_type, 5)
-        wait_until(lambda: len(results(events)) >= 3, saying=lambda: events.seen)
-    assert results(events).keys() == {f"delivery.turn.{lane}" for lane in ("topic", "queue.0", "queue.1")}
-    assert all(re.fullmatch(r"'1 line taken; \d were running here'", result) for result in results(events).values())
+        wait_until(lambda: Delivery.objects.filter(status="DELIVERED").count() == 4, saying=lambda: events.seen)
+        wait_until(lambda: not unfinished(events), saying=lambda: events.seen)
+        assert Delivery.objects.filter(subscription=broken, status="HELD").count() == 5
+    done = {lane: results(events, lane) for lane in lanes}
+    assert done == {
+        "topic": {"line": 2, "delivered": 2, "rejected": 2, "to be retried": 1, "held": 5},
+        "queue.0": {"line": 1, "delivered": 1},
+        "queue.1": {"line": 1, "delivered": 1},
+        "callbacks": {},
+    }
 
 
-def results(events: Events) -> dict[str, str]:
-    """Return the last result of the tasks of each name."""
+def unfinished(events: Events) -> set[str]:
+    """Return the tasks of which Celery has not said that they have succeeded."""
+    received, succeeded = (events.of(f"task-{kind}") for kind in ("received", "succeeded"))
+    return {event["uuid"] for event in received} - {event["uuid"] for event in succeeded}
+
+
+def results(events: Events, lane: str) -> Counter[str]:
+    """Return the sum of what the turns of a lane say that they have done."""
     names = {event["uuid"]: event["name"] for event in events.of("task-received")}
-    return {names[event["uuid"]]: event["result"] for event in events.of("task-succeeded")}
+    done: Counter[str] = Counter()
+    for event in events.of("task-succeeded"):
+        if names[event["uuid"]] == notify.TURN + lane:
+            *counts, seconds = event["result"].split(", ")
+            assert seconds == f"{event['runtime']:.1f} s"
+            done.update({what.rstrip("s"): int(number) for number, what in (count.split(" ", 1) for count in counts)})
+    return done
 
 
 def links_of(line_id: int, events: Events) -> list[Event]:
