@@ -23,6 +23,8 @@ MAX_ANSWER_BYTES: Final = 65_536
 """Bytes of an answer's body that are read unless the client wants more; then the connection is closed."""
 MAX_HEADER_BYTES: Final = 65_536
 KEPT_HEADER_BYTES: Final = 2_048
+KEPT_SCRIPTED_BYTES: Final = 8192
+"""What an attempt keeps of a body that a script made; a larger one is not kept."""
 KEPT_BODY_BYTES: Final = 1_024
 """Of an answer, what is recorded with the attempt (contract 10.3)."""
 KEPT_CONNECTIONS: Final = 4_096

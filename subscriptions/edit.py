@@ -106,6 +106,7 @@ def locked(queryset: QuerySet[Configured], expected: Versions | None) -> Configu
 
 def _write(record: Versioned, changes: Mapping[str, object]) -> None:
     """Save the changes. Many-to-many links are in another table, but raise the version too."""
+    record.remember(changes.keys())
     many = {field.name for field in record._meta.many_to_many}  # noqa: SLF001 - documented by Django
     for name, value in changes.items():
         getattr(record, name).set(value) if name in many else setattr(record, name, value)

@@ -1,7 +1,6 @@
 """Callbacks in the admin: whose reply is awaited, and what happened to a reply; never a token."""
 
 from typing import Final
-from urllib.parse import urlsplit
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
@@ -19,7 +18,7 @@ from broker_project.core.admin.model_admin import (
 from broker_project.core.admin.theme import relative, table_or_dash
 from delivery.admin.read_only import ReadOnlyAdmin, is_id, link_to, payload_of
 from delivery.models import Callback, Message
-from delivery.status.callback_status import CallbackState, CallbackStatus, callbacks_now, in_state
+from delivery.status.callback_status import CallbackState, CallbackStatus, callbacks_now, in_state, origin_of
 
 MAX_SHOWN_CALLBACKS: Final = 20
 STATE_COLOURS: Final = {
@@ -92,12 +91,6 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:
         """Return the callback of this id, or those of this message or reply."""
         return rows.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else rows.none()
-
-
-def origin_of(url: str) -> str:
-    """Return the scheme, host and port of an address, without credentials: the rest of it is the publisher's secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def callbacks_table(message: Message) -> SafeString | str:

@@ -21,7 +21,7 @@ from delivery.models import StorageDay
 REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < %s::timestamptz - make_interval(days => %s::int)"
 COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < %s::timestamptz - make_interval(days => %s::int)"
 SLICE: Final = 5_000
-HISTORIES: Final = ("delivery_lineevent", "subscriptions_statuschange")
+HISTORIES: Final = ("delivery_lineevent", "subscriptions_statuschange", "subscriptions_formerdestination")
 OLD_HISTORY: Final = """
 DELETE FROM {table}
  WHERE at < %s::timestamptz - make_interval(days => %s::int)

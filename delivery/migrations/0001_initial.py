@@ -685,6 +685,7 @@ class Migration(migrations.Migration):
                 ("error", models.TextField(blank=True, default="")),
                 ("answer_headers", models.BinaryField(default=b"")),
                 ("answer_excerpt", models.BinaryField(default=b"")),
+                ("sent", models.BinaryField(null=True)),
                 ("meaning", models.CharField(max_length=10, null=True)),
                 (
                     "delivery",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlsplit
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.enums import TextChoices
@@ -96,3 +97,9 @@ def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> Call
     if delivery is None:
         return CallbackState.ENDED
     return OF_DELIVERY.get(DeliveryStatus(delivery.status), CallbackState.REPLIED)
+
+
+def origin_of(url: str) -> str:
+    """Return the scheme, host and port of an address, without credentials: the rest of it is the publisher's secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

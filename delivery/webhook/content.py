@@ -74,6 +74,8 @@ class Content:
     """Its destination where a script has appended to the destination's own URL."""
     known_as: str = ""
     """Its id where it is not stored."""
+    script_headers: Headers | None = None
+    """Those that a script made, None if none ran; then `body` and `url` are as it made them."""
 
     @property
     def size(self) -> int:

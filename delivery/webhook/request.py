@@ -47,6 +47,9 @@ OWN: Final = frozenset(
 )
 """Headers that only the broker sets."""
 
+CONFIDENTIAL: Final = frozenset({"webhook-signature", "callbackurl"})
+"""Those of them that nobody is shown."""
+
 MASK: Final = b"***"
 MIN_CHARACTERS: Final = 8
 """Shorter credentials are not masked: they would match text that has nothing to do with them."""
@@ -58,6 +61,7 @@ MAX_CREDENTIAL_BYTES: Final = 16 * 1024
 """How much more of an answer is read than is shown, so that a credential at its end is found."""
 
 _NAMED: Final = re.compile(r"auth|key|token|secret|passw|credential|signature|session|cookie", re.IGNORECASE)
+_SCHEMED: Final = re.compile(r"\s*(basic|bearer|digest|token)\s", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S.*)")
 _MEDIA_TYPES: Final = re.compile(
     r"(\*|application|audio|font|image|message|model|multipart|text|video)/[a-z0-9.+*-]{1,64}([,;].*)?", re.IGNORECASE
@@ -195,6 +199,13 @@ def _lines_of_destination(destination: Destination) -> tuple[frozenset[str], tup
     layers = merged(configured, {"User-Agent": USER_AGENT})
     kept = {name.lower(): header_line(name, value) for name, value in layers.items() if name.lower() not in OWN}
     return frozenset(kept), tuple(kept.values())
+
+
+def masked(name: str, value: str) -> str:
+    """Return a header's value as it is shown to people: the mask if it is, or may be, a credential."""
+    lower = name.lower()
+    is_shown = lower not in CONFIDENTIAL if lower in OWN else not (_NAMED.search(name) or _SCHEMED.match(value))
+    return value if is_shown else MASK.decode()
 
 
 def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from collections import defaultdict
 from dataclasses import replace
 from typing import Final
@@ -10,11 +11,12 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ValidationError
 
 from broker_project.core.json import is_json
+from delivery.limits import KEPT_SCRIPTED_BYTES
 from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.content import Content, merged
 from delivery.webhook.destination import Destination
-from delivery.webhook.request import Outgoing
+from delivery.webhook.request import Outgoing, masked
 from delivery.worker.slots import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
@@ -65,7 +67,22 @@ def transformed_content(content: Content, destination: Destination, made: Made) 
         raise TransformRefused(" ".join(refused.messages)) from None
     body = content.body if made.body is None else made.body
     headers = tuple(merged(dict(content.headers), made.headers).items())
-    return replace(content, body=body, headers=headers, url=url)
+    return replace(content, body=body, headers=headers, url=url, script_headers=tuple(made.headers.items()))
+
+
+def unlike_stored(delivery: Outgoing) -> bytes | None:
+    """Return as JSON what of a request cannot be told from its message and configuration; None: nothing, as a rule.
+
+    That is what a script made, without credentials, and whether the request was flagged as a possible duplicate.
+    """
+    content = delivery.content
+    record: dict[str, object] = {"possible_duplicate": True} if delivery.uncertain else {}
+    if content.script_headers is not None:
+        record["url"], record["bytes"] = content.url, len(content.body)
+        record["headers"] = [(name, masked(name, value)) for name, value in content.script_headers]
+        if len(content.body) <= KEPT_SCRIPTED_BYTES:
+            record["body"] = b64encode(content.body).decode()
+    return json.dumps(record).encode() if record else None
 
 
 def with_param(url: str, param: str) -> str:

@@ -12,8 +12,10 @@ from subscriptions.names import OWN_EVENTS, patterns_of
 
 ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers, s.answer_excerpt,
             CASE WHEN s.status_code IS NULL THEN COALESCE(s.reason, '') ELSE '' END AS error,
-            s.side_effects->>'meaning' AS meaning"""
-ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error, meaning"
+            s.side_effects->>'meaning' AS meaning, decode(s.sent, 'hex') AS sent"""
+ENDED: Final = (
+    "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error, meaning, sent"
+)
 """What is recorded of an attempt."""
 FINAL_STATUS: Final = "CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END"
 """Of a delivery that ends: also one that would stay, had nobody asked to cancel it."""
@@ -64,7 +66,7 @@ OF_MAILBOXES: Final = f"""
 
 SETTLEMENT: Final = """line_id bigint, delivery_id bigint, group_id bigint, status text, pause float8, again float8,
           uncertain bool, sequence_unused bool, reason text, started_at timestamptz, duration_ms int, status_code int,
-          answer_headers text, answer_excerpt text, side_effects json"""
+          answer_headers text, answer_excerpt text, sent text, side_effects json"""
 """What is told of an outcome: null where nothing is to be said."""
 
 OWNED: Final = f"""
@@ -114,9 +116,9 @@ SELECT ARRAY(SELECT id FROM owned), ARRAY(SELECT id FROM ended),
 RECORDED: Final = """
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                                answer_excerpt, meaning)
+                                answer_excerpt, meaning, sent)
   SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
-         decode(answer_excerpt, 'hex'), meaning
+         decode(answer_excerpt, 'hex'), meaning, sent
     FROM ended)"""
 
 _GONE: Final = gone_columns(

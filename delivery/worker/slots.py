@@ -66,6 +66,8 @@ class Settlement:
     status_code: int | None
     answer_headers: bytes
     answer_excerpt: bytes
+    sent: bytes | None = None
+    """What the attempt keeps of the request; None: nothing."""
     group_id: int | None = None
     """The delivery's QUEUE group."""
     message_id: int = 0
@@ -87,6 +89,8 @@ class Settlement:
             "answer_headers": self.answer_headers,
             "answer_excerpt": self.answer_excerpt,
         }
+        if self.sent:
+            said["sent"] = self.sent
         if self.status is not DeliveryStatus.DELIVERED or self.side_effects:
             said |= {
                 "pause": self.pause,

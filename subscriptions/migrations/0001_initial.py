@@ -326,6 +326,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="FormerDestination",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("subscriber_id", models.BigIntegerField()),
+                ("subscription_id", models.BigIntegerField(null=True)),
+                (
+                    "header_names",
+                    django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), size=None),
+                ),
+                ("endpoint", models.TextField(blank=True)),
+                ("output", models.CharField(blank=True, max_length=24)),
+                ("retry_policy", models.TextField(blank=True)),
+                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                "indexes": [models.Index(fields=["subscriber_id", "at"], name="former_destination")],
+            },
+        ),
+        migrations.CreateModel(
             name="Subscriber",
             fields=[
                 (

@@ -8,6 +8,7 @@ from subscriptions.models.event_types import EventKind as EventKind
 from subscriptions.models.event_types import EventType as EventType
 from subscriptions.models.event_types import Publisher as Publisher
 from subscriptions.models.retry_policies import RetryPolicy as RetryPolicy
+from subscriptions.models.subscribers import FormerDestination as FormerDestination
 from subscriptions.models.subscribers import Processing as Processing
 from subscriptions.models.subscribers import Status as Status
 from subscriptions.models.subscribers import StatusChange as StatusChange

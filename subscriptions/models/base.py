@@ -96,6 +96,9 @@ class Versioned(models.Model):
         """Return the changes, with those that refer to present values replaced by values."""
         return changes
 
+    def remember(self, changing: Collection[str]) -> None:
+        """Note how these fields were until now, if that is asked for later."""
+
     def change_along(self, changed: Collection[str]) -> Collection[str]:  # noqa: ARG002 - for subclasses
         """Change the fields that follow a change of these fields; return their names."""
         return ()

@@ -1,5 +1,8 @@
 """Subscribers, their mailbox settings, and when they changed status."""
 
+from collections.abc import Collection
+
+from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -80,6 +83,30 @@ class StatusChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.status} at {self.at}"
+
+
+class FormerDestination(models.Model):
+    """What requests were made with until a change: those of one subscription, or all of a subscriber; append-only.
+
+    Written with the change, so that requests can be shown as they were sent. Without values of headers, which nobody is
+    shown, and without foreign keys, as `StatusChange`.
+    """
+
+    subscriber_id = models.BigIntegerField()
+    subscription_id = models.BigIntegerField(null=True)
+    """None: of the whole subscriber, which has only headers."""
+    header_names = ArrayField(models.TextField())
+    endpoint = models.TextField(blank=True)
+    output = models.CharField(max_length=24, blank=True)
+    retry_policy = models.TextField(blank=True)
+    """The name of a subscription's policy; empty: it had none."""
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [models.Index(name="former_destination", fields=["subscriber_id", "at"])]
+
+    def __str__(self) -> str:
+        return f"until {self.at}"
 
 
 class Subscriber(WithHeaders):
@@ -178,6 +205,11 @@ class Subscriber(WithHeaders):
 
     def __str__(self) -> str:
         return self.name
+
+    def remember(self, changing: Collection[str]) -> None:
+        """Note the headers that its requests were sent with."""
+        if "headers" in changing:
+            FormerDestination.objects.create(subscriber_id=self.pk, header_names=self.header_names or [])
 
     def clean(self) -> None:
         """Raise `ValidationError` for a reserved name, and for a concurrency that its processing does not have."""

@@ -23,7 +23,7 @@ from subscriptions.lookup_keys import NO_TERM, term_of
 from subscriptions.models.base import EncryptedHeaders, WithHeaders, checks, field_error
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.retry_policies import RetryPolicy
-from subscriptions.models.subscribers import Status, Subscriber
+from subscriptions.models.subscribers import FormerDestination, Status, Subscriber
 from subscriptions.names import MAX_NAME_LENGTH, PATTERN_PATTERN, REACHED_KIND, patterns_of, validate_pattern
 from subscriptions.payload_format import PayloadFormat
 
@@ -32,6 +32,8 @@ RATE_LIMITS = (0.001, 10_000.0)
 """Deliveries per second."""
 TOPIC_ONLY = ("retry_policy", "rate_limit", "monitor_url")
 PUSH_ONLY = (*TOPIC_ONLY, "script")
+REQUEST = frozenset({"endpoint", "headers", "output", "retry_policy"})
+"""What its requests are made with, and judged by."""
 NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False, "probe_due_at": None}
 
 
@@ -305,6 +307,18 @@ class Subscription(WithHeaders):
 
     def _given(self, names: Sequence[str]) -> Sequence[str]:
         return [name for name in names if getattr(self, name)]
+
+    def remember(self, changing: Collection[str]) -> None:
+        """Note what its requests were sent with, and under which policy."""
+        if not REQUEST.isdisjoint(changing):
+            FormerDestination.objects.create(
+                subscriber_id=self.subscriber_id,
+                subscription_id=self.pk,
+                header_names=self.header_names or [],
+                endpoint=self.endpoint,
+                output=self.output,
+                retry_policy=str(self.retry_policy or ""),
+            )
 
     def change_along(self, changed: Collection[str]) -> Collection[str]:
         """End its suspension when it is switched to PULL: there is no endpoint to probe any more."""

@@ -21,10 +21,10 @@ from unfold.widgets import UnfoldAdminSelectWidget as UnfoldAdminSelectWidget
 from unfold.widgets import UnfoldAdminTextareaWidget as UnfoldAdminTextareaWidget
 from unfold.widgets import UnfoldAdminTextInputWidget as UnfoldAdminTextInputWidget
 
+from broker_project.core.durations import rough
+
 CODE: Final = {"style": "font-family: monospace", "spellcheck": "false", "autocapitalize": "off"}
 """Attributes of a widget for programs and JSON: monospaced, nothing corrected."""
-
-UNITS: Final = {"d": 86_400, "h": 3600, "min": 60}
 
 
 def for_code(widget: Widget, **attributes: int) -> None:
@@ -82,12 +82,6 @@ def relative(at: dt.datetime | None, now: dt.datetime | None = None) -> SafeStri
     return format_html(
         '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>', at.isoformat(), exact, text
     )
-
-
-def rough(seconds: float) -> str:
-    """Return a length of time in its largest unit, rounded down."""
-    unit, size = next((one for one in UNITS.items() if seconds >= one[1]), ("s", 1))
-    return f"{seconds // size:.0f} {unit}"
 
 
 def preformatted(text: str) -> SafeString:

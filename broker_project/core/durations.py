@@ -1,0 +1,11 @@
+"""How lengths of time are written for people."""
+
+from typing import Final
+
+UNITS: Final = {"d": 86_400, "h": 3600, "min": 60}
+
+
+def rough(seconds: float) -> str:
+    """Return a length of time in its largest unit, rounded down."""
+    unit, size = next((one for one in UNITS.items() if seconds >= one[1]), ("s", 1))
+    return f"{seconds // size:.0f} {unit}"

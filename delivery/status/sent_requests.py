@@ -1,0 +1,216 @@
+"""The requests of a delivery's attempts, as they were sent: rebuilt from its message and the configuration of then.
+
+Values of configured headers, signatures and other credentials are masked: whoever may see an attempt may see these.
+"""
+
+import json
+import shlex
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db.models import Q
+
+from delivery.models import Attempt, Callback, Delivery, Message
+from delivery.status.callback_status import origin_of
+from delivery.webhook.content import Content, content_of, merged
+from delivery.webhook.destination import Destination
+from delivery.webhook.request import (
+    GROUP_ID_PREFIX,
+    MASK,
+    WEBHOOK_ID_PREFIX,
+    RequestIdentity,
+    add_sequence,
+    masked,
+    webhook_request,
+)
+from subscriptions.endpoints import DEFAULT_METHOD, parse_endpoint
+from subscriptions.models import FormerDestination
+
+SHOWN_MASK: Final = MASK.decode()
+MAX_CURL_BYTES: Final = 64 * 1024
+"""A body that is larger is not part of a command: a shell takes arguments of 128 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """One request as it was sent, but for credentials."""
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes | None
+    """None: a script made it, and it was too large to be kept."""
+    size: int
+    """Of the body, in bytes."""
+
+    @property
+    def curl(self) -> str:
+        """The command that sends it again, once the masked values are put in."""
+        command = ["curl", "--request", self.method, self.url]
+        for name, value in self.headers:
+            command += ["--header", f"{name}: {value}" if value else f"{name};"]
+        before = ""
+        if self.body is None or self.size > MAX_CURL_BYTES:
+            command += ["--data-binary", "@body"]
+        elif (text := _shell_text(self.body)) is not None:
+            command += ["--data-raw", text]
+        else:
+            before = f"printf %s {b64encode(self.body).decode()} | base64 -d | "
+            command += ["--data-binary", "@-"]
+        return before + shlex.join(command)
+
+
+def _shell_text(body: bytes) -> str | None:
+    """Return a body as an argument of a command; None if it cannot be one."""
+    try:
+        return None if b"\0" in body else body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class ConfiguredThen(NamedTuple):
+    """The configuration of a subscription at one time."""
+
+    endpoint: str
+    output: str
+    retry_policy: str
+    """Its name; empty: it had none."""
+    header_names: tuple[str, ...]
+    """The subscriber's too, in any order."""
+
+
+class Configurations:
+    """What one delivery was sent with, at any time since `since`: the present configuration, and what was changed."""
+
+    def __init__(self, delivery: Delivery, since: datetime) -> None:
+        subscription = delivery.subscription
+        assert subscription  # noqa: S101 - the caller asks for deliveries of subscriptions only
+        changes = FormerDestination.objects.filter(
+            Q(subscription_id=subscription.pk) | Q(subscription_id=None),
+            subscriber_id=subscription.subscriber_id,
+            at__gt=since,
+        )
+        self._changes = [*changes.order_by("at", "id")]
+        self._now = FormerDestination(
+            header_names=subscription.header_names or [],
+            endpoint=subscription.endpoint,
+            output=subscription.output,
+            retry_policy=str(subscription.retry_policy or ""),
+        )
+        self._names_now = subscription.subscriber.header_names or []
+
+    def at(self, moment: datetime) -> ConfiguredThen:
+        """Return the configuration of a moment."""
+        later = [one for one in self._changes if one.at > moment]
+        own = next((one for one in later if one.subscription_id), self._now)
+        of_all = next((one.header_names for one in later if one.subscription_id is None), self._names_now)
+        return ConfiguredThen(own.endpoint, own.output, own.retry_policy, (*of_all, *own.header_names))
+
+
+class SentRequests:
+    """The requests of one delivery, whose message and configurations are read once, with at most five queries."""
+
+    def __init__(self, delivery: Delivery, attempts: Sequence[Attempt]) -> None:
+        self._delivery = delivery
+        self._content = _content_of(delivery)
+        self._configurations: Configurations | None = None
+        self._reply_to = self._callback_url = ""
+        if delivery.subscription and attempts:
+            self._configurations = Configurations(delivery, min(one.started_at for one in attempts))
+        elif attempts:
+            reply = Callback.objects.filter(delivery_id=delivery.pk, reply_id=delivery.message_id).first()
+            self._reply_to = f"{origin_of(reply.url)}/{SHOWN_MASK}" if reply else ""
+        if group_id := delivery.group_id:
+            of_group = Attempt.objects.filter(delivery__in=_deliveries_of_group(delivery))
+            self._group_attempts = [*of_group.order_by("id").values_list("pk", flat=True)] if attempts else []
+            self._callback_url = SHOWN_MASK if Callback.objects.filter(group_id=group_id).exists() else ""
+
+    def configured_at(self, moment: datetime) -> ConfiguredThen | None:
+        """Return the configuration of its subscription at a moment; None for the reply to a callback."""
+        return self._configurations.at(moment) if self._configurations else None
+
+    def of(self, attempt: Attempt) -> SentRequest | None:
+        """Return the request of an attempt; None if its message or its address is gone."""
+        configured = self.configured_at(attempt.started_at)
+        to = _masked_destination(configured) if configured else Destination(0, 0, DEFAULT_METHOD, self._reply_to)
+        if self._content is None or to is None or not to.url:
+            return None
+        made = json.loads(bytes(attempt.sent)) if attempt.sent else {}
+        content = _as_made(self._content, made)
+        request = webhook_request(
+            content, to, self._identity_of(attempt, made), timestamp=int(attempt.started_at.timestamp())
+        )
+        if configured:
+            request.lines.append(b"webhook-signature: " + MASK)
+        add_sequence(request, self._delivery.sequence or 0)
+        is_kept = "bytes" not in made or "body" in made
+        return SentRequest(
+            request.method,
+            request.url,
+            [(name, masked(name, value)) for name, value in request.headers.items()],
+            request.body if is_kept else None,
+            len(request.body) if is_kept else made["bytes"],
+        )
+
+    def _identity_of(self, attempt: Attempt, made: dict[str, Any]) -> RequestIdentity:
+        delivery, number = self._delivery, attempt.number
+        if delivery.group_id:
+            number = self._group_attempts.index(attempt.pk) + 1
+        return RequestIdentity(
+            webhook_id_of(delivery),
+            attempt=number,
+            possible_duplicate=made.get("possible_duplicate", False),
+            callback_url=self._callback_url,
+            ordering_key=delivery.ordering_key or "",
+        )
+
+
+def webhook_id_of(delivery: Delivery) -> str:
+    """Return the id that its receivers know."""
+    group_id = delivery.group_id
+    return f"{WEBHOOK_ID_PREFIX}{delivery.pk}" if group_id is None else f"{GROUP_ID_PREFIX}{group_id}"
+
+
+def _deliveries_of_group(delivery: Delivery) -> list[int]:
+    of_group = Delivery.objects.filter(message=delivery.message_id, group=delivery.group_id)
+    return [*of_group.values_list("pk", flat=True)]
+
+
+def _content_of(delivery: Delivery) -> Content | None:
+    """Return what is delivered of its message as published; None if that is gone."""
+    message = Message.objects.select_related("event_type").filter(pk=delivery.message_id or 0).first()
+    if message is None:
+        return None
+    return content_of(
+        message.pk,
+        message.event_type.name if message.event_type else "",
+        bytes(message.body),
+        message.content_type,
+        json.dumps(message.headers),
+        round(message.published_at.timestamp() * 1000),
+    )
+
+
+def _as_made(content: Content, made: dict[str, Any]) -> Content:
+    """Return the content with what a script made of it, if one did."""
+    if "bytes" not in made:
+        return content
+    headers = merged(dict(content.headers), dict(made["headers"]))
+    body = b64decode(made.get("body", ""))
+    return replace(content, body=body, headers=tuple(headers.items()), url=made["url"])
+
+
+@lru_cache(maxsize=256)
+def _masked_destination(configured: ConfiguredThen) -> Destination | None:
+    """Return where requests went, without keys and values of headers; None if that was no address."""
+    try:
+        endpoint = parse_endpoint(configured.endpoint)
+    except ValidationError:
+        return None
+    headers = merged(*({name: SHOWN_MASK} for name in configured.header_names))
+    return Destination(0, 0, endpoint.method, endpoint.url, headers, output=configured.output)

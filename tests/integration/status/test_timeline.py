@@ -1,0 +1,197 @@
+"""The story of a delivery: requests as they were sent, what followed by which rule, and what it waits for."""
+
+import shlex
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from broker_project.stack.load.receiver import Received, Receiver, answer, raw
+from broker_project.stack.load.wait import wait_until
+from delivery.models import Attempt, Callback, Delivery, Hold
+from delivery.operations import cancel_deliveries_of
+from delivery.outcomes import RetryAction
+from delivery.pause import pause_one
+from delivery.status.line_status import LineState
+from delivery.status.sent_requests import SentRequest
+from delivery.status.subscriber_status import subscriber_status
+from delivery.status.timeline import EFFECTS, TO_THE_NEXT, timeline_of
+from delivery.status.wait import wait_of
+from delivery.statuses import WaitsFor
+from delivery.webhook.request import masked
+from subscriptions import edit
+from subscriptions.models import EventKind, Subscription
+from subscriptions.payload_format import PayloadFormat
+from tests.support import broker, factories
+from tests.support.broker import Worker
+
+pytestmark = pytest.mark.django_db
+
+OF_THE_CONNECTION = ("host", "content-length", "accept", "accept-encoding", "connection")
+SECRETS = ("tell-nobody", "nobody-either", "whsec")
+
+
+def change(one: Any, **changes: object) -> None:
+    edit.change(type(one).objects.filter(pk=one.pk), changes=changes)
+
+
+def shown(received: Received, configured: tuple[str, ...]) -> dict[str, str]:
+    """Return the headers of a request that arrived, as they may be shown."""
+    sent = {name: value for name, value in received.headers.items() if name not in OF_THE_CONNECTION}
+    return {name: "***" if name in configured else masked(name, value) for name, value in sent.items()}
+
+
+def rebuilt(request: SentRequest | None) -> dict[str, str]:
+    assert request
+    return {name.lower(): value for name, value in request.headers}
+
+
+def assert_as_sent(delivery: Delivery, log: list[Received], *configured: tuple[str, ...]) -> None:
+    """Compare the requests of a timeline with those that arrived; `configured`: of each, the configured headers."""
+    exchanges = timeline_of(delivery).exchanges
+    assert [(one.request and one.request.method, one.request and one.request.body) for one in exchanges] == [
+        (one.method, one.body) for one in log
+    ]
+    for exchange, received, names in zip(exchanges, log, configured, strict=True):
+        expected, found = shown(received, names), rebuilt(exchange.request)
+        assert abs(int(expected.pop("webhook-timestamp")) - int(found.pop("webhook-timestamp"))) <= 1
+        assert found == expected
+        assert exchange.request
+        assert exchange.request.url.endswith(received.path)
+
+
+@pytest.mark.behaviour("10.4")
+def test_requests_are_shown_as_they_were_sent_whatever_was_changed_since(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), raw(b""))
+    change(wanted, headers={"X-Tenant": "acme", "Authorization": "Bearer tell-nobody"})
+    published = [("X-Tag", "<b>"), ("X-Api-Key", "nobody-either"), ("X-Tenant", "the publisher's")]
+    broker.publish_bodies(wanted.event_type, b'{"a": 1}', headers=published)
+    delivery = Delivery.objects.get()
+    wait_until(lambda: Attempt.objects.count() == 1)
+    change(wanted, headers={"X-Other": "other"}, output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
+    broker.make_due()
+    wait_until(lambda: Attempt.objects.count() == 2)
+    change(wanted.subscriber, headers={"X-Ours": "ours"})
+    change(wanted, endpoint=f"PUT:{receiver.url('/b?c=1')}")
+    broker.make_due()
+    broker.wait_until_done()
+    change(wanted, endpoint="https://elsewhere.example/", headers={})
+    delivery.refresh_from_db()
+    assert_as_sent(delivery, receiver.log, ("x-tenant", "authorization"), ("x-other",), ("x-other", "x-ours"))
+    assert receiver.log[2].is_flagged
+    text = repr(timeline_of(delivery))
+    assert not [secret for secret in SECRETS if secret in text]
+    assert [one.decision for one in timeline_of(delivery).exchanges] == [
+        "5xx defers the delivery: it is tried again later, and others go on meanwhile (retry policy TeamForge).",
+        f"No answer {EFFECTS[RetryAction.HOLD]} (retry policy TeamForge).",
+        "2xx ends the delivery as Delivered (retry policy TeamForge).",
+    ]
+
+
+@pytest.mark.behaviour("10.4")
+def test_what_a_script_made_is_kept_up_to_a_limit(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    script = """
+        $outmessage = $inmessage.number > 1 ? 'x'.repeat(9000) : 'small';
+        $outheader = {'X-Made': 'made', 'X-Session': 'nobody-either'};
+        $param = '/' + $inmessage.number;
+    """
+    change(wanted.event_type, content_type="application/json")
+    change(wanted, script=script)
+    broker.publish_bodies(wanted.event_type, b'{"number": 1}', b'{"number": 2}', content_type="application/json")
+    broker.wait_until_done()
+    small, large = Delivery.objects.order_by("pk")
+    assert_as_sent(small, receiver.log[:1], ())
+    (exchange,) = timeline_of(large).exchanges
+    assert exchange.request
+    assert (exchange.request.body, exchange.request.size) == (None, 9000)
+    kept = bytes(Attempt.objects.get(delivery=large).sent or b"")
+    assert len(kept) < 400
+    assert b"nobody-either" not in kept
+    factories.subscription(wanted.subscriber, wanted.event_type, receiver.url("/plain"))
+    broker.publish_bodies(wanted.event_type, b'{"number": 3}', content_type="application/json")
+    broker.wait_until_done()
+    assert Attempt.objects.get(delivery__subscription__endpoint=receiver.url("/plain")).sent is None
+
+
+@pytest.mark.behaviour("10.4")
+def test_requests_of_a_group_have_its_number_and_no_callback_address(receiver: Receiver, worker: Worker) -> None:
+    job = factories.event_type(kind=EventKind.QUEUE)
+    for path in ("/1", "/2"):
+        factories.subscription(event_type=job, endpoint=receiver.url(path))
+        receiver.on(path, answer(500), answer(200))
+    broker.publish_bodies(job, b"{}", callback_url="http://127.0.0.1:9/secret")
+    wait_until(lambda: Attempt.objects.count() == 2)
+    broker.make_due()
+    broker.wait_until_done()
+    assert Callback.objects.exists()
+    for delivery, path in zip(Delivery.objects.order_by("pk"), ("/1", "/2"), strict=True):
+        log = receiver.of(path)
+        assert_as_sent(delivery, log, *[()] * len(log))
+        assert TO_THE_NEXT in timeline_of(delivery).exchanges[0].decision
+
+
+@pytest.mark.parametrize("body", [b'it\'s\n$HOME `x` "y"', b"@/etc/passwd", b"", "\u00fc\u202e".encode()])
+def test_a_command_says_the_request_and_nothing_else_to_a_shell(body: bytes) -> None:
+    sent = SentRequest("PUT", "http://h/a?b=c&d='", [("X-A", "b; rm"), ("X-Empty", "")], body, len(body))
+    assert shlex.split(sent.curl) == [
+        *("curl", "--request", "PUT", sent.url, "--header", "X-A: b; rm", "--header", "X-Empty;"),
+        *("--data-raw", body.decode()),
+    ]
+    binary = SentRequest("POST", "http://h/", [], b"\0\xff", 2)
+    assert binary.curl == "printf %s AP8= | base64 -d | curl --request POST http://h/ --data-binary @-"
+
+
+@pytest.mark.behaviour("10.4")
+def test_a_waiting_delivery_says_what_it_waits_for(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 3)
+    first, second, third = Delivery.objects.order_by("pk")
+
+    def why(delivery: Delivery) -> str:
+        found = wait_of(Delivery.objects.get(pk=delivery.pk), timezone.now())
+        return found.why if found else ""
+
+    assert why(first) == "It waits for its turn, and its line for a worker."
+    due_at = timezone.now() + timedelta(seconds=41)
+    line_id = first.line_id or 0
+    Hold.objects.create(delivery=first, line_id=line_id, reason="answered 503", failures=2, due_at=due_at)
+    assert why(first) == "It failed: answered 503. Nothing overtakes it."
+    behind = wait_of(second, timezone.now())
+    assert behind == (f"It waits behind delivery {first.pk}, which failed: answered 503.", due_at, first.pk)
+    Delivery.objects.filter(pk=third.pk).update(waits_for=WaitsFor.RETRY, due_at=due_at, reason="answered 500")
+    assert why(third) == "It failed: answered 500. It is tried again."
+    pause_one(wanted.pk, reason="")
+    assert why(second) == "The subscription is paused. Resume it to go on."
+    broker.inactivate(wanted.subscriber)
+    assert why(second) == "The subscriber is inactive. Activate it to go on."
+    cancel_deliveries_of(wanted.pk, reason="")
+    assert why(second) == ""
+
+
+@pytest.mark.behaviour("10.5")
+def test_a_subscriber_says_in_one_sentence_how_it_is_doing(wanted: Subscription) -> None:
+    now = timezone.now()
+
+    def sentence() -> str:
+        return subscriber_status(wanted.subscriber, now).sentence(now)
+
+    assert sentence() == "Everything is delivered."
+    broker.publish_numbered(wanted.event_type, 3)
+    Delivery.objects.open().update(created_at=now - timedelta(minutes=6))
+    assert sentence() == ("Its deliveries can be sent, and wait for a worker. 3 deliveries wait, the oldest for 6 min.")
+    delivery = Delivery.objects.earliest("pk")
+    Hold.objects.create(
+        delivery=delivery,
+        line_id=delivery.line_id or 0,
+        reason="no answer: Failed to connect",
+        failures=9,
+        since=now - timedelta(minutes=5),
+        due_at=now + timedelta(seconds=41),
+    )
+    assert sentence() == (
+        "Blocked for 5 min: no answer: Failed to connect, 9 tries. 3 deliveries wait, the oldest for 6 min."
+        " The next try is in 41 s."
+    )
+    assert subscriber_status(wanted.subscriber, now).state == LineState.HELD
