@@ -7,6 +7,7 @@ from django.views.generic import RedirectView, TemplateView
 
 from broker_project.core.api.openapi import openapi_document, problems_page
 from broker_project.health import livez, readyz
+from delivery.admin.find import find
 
 urlpatterns = [
     path("api/v1/", include("delivery.api.urls")),
@@ -19,6 +20,7 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/second-factor/", include("broker_project.accounts.urls")),
+    path("admin/find/", admin.site.admin_view(find), name="find"),
     path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
     path("favicon.ico", lambda _: HttpResponse(status=204)),  # browsers request an icon unasked

@@ -50,7 +50,7 @@ from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resub
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus, WaitsFor
-from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+from delivery.webhook.request import GROUP_ID_PREFIX
 
 TRYING: Final = "The pause ends. Pauses of the subscription, suspensions and rate limits still hold."
 RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
@@ -101,7 +101,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         *("is_uncertain", "is_cancel_requested", "size"),
         *("created_at", "finished_at", "attempt_table", "group_table"),
     )
-    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's id with {GROUP_ID_PREFIX}"
+    search_help_text = f"An id; or a group's id with {GROUP_ID_PREFIX}"
     actions = ("release_chosen", "try_chosen_now")
     actions_detail: ClassVar[tuple[str, ...]] = ("try_now", "release", "resubmit")
 
@@ -287,7 +287,6 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     )
     list_display_links = None
     list_filter = (ReasonFilter, ("subscription", AutocompleteSelectFilter))
-    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
 
     delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk), ordering="pk")
     status_label = state_column("status", lambda delivery: DeliveryStatus(delivery.status), STATUS_COLOURS)

@@ -44,8 +44,6 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     list_filter = (("line", AutocompleteSelectFilter),)
     list_select_related = ("line__subscriber",)
     fields = (*list_display[:-2], "is_uncertain", "next_try", "created_at", "deliveries")
-    id_prefix = GROUP_ID_PREFIX
-    search_help_text = f"An id, with or without {GROUP_ID_PREFIX}"
 
     message_link = column("message", lambda group: link_to("delivery_message", group.message_id))
     state = state_column("state", state_of, GROUP_COLOURS)

@@ -2,9 +2,10 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from django.apps import apps
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
@@ -19,8 +20,9 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
 from broker_project.core.admin.theme import link, preformatted
-from delivery.models import Message
+from delivery.models import Attempt, DeadLetter, Delivery, Message, QueueGroup
 from delivery.status.line_status import MAX_COUNTED
+from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
@@ -30,6 +32,14 @@ MAX_SHOWN: Final = 100
 MAX_SHOWN_BYTES: Final = 64 * 1024
 """How much of a body a page shows; most bodies are smaller."""
 MAX_ID_DIGITS: Final = 18
+ID_PREFIXES: Final[Mapping[type[Model], str]] = {
+    Message: "msg_",
+    Delivery: WEBHOOK_ID_PREFIX,
+    DeadLetter: WEBHOOK_ID_PREFIX,
+    Attempt: "att_",
+    QueueGroup: GROUP_ID_PREFIX,
+}
+"""What stands before ids where they are shown, and may where they are searched for: the numbers look alike."""
 
 STATUS_COLOURS: Final = {
     "PENDING": "info",
@@ -66,8 +76,6 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     contents: ClassVar[tuple[str, ...]] = ()
     """The fields that show bodies or headers, or reveal something of them: they take a permission of their own."""
     prefetched: ClassVar[tuple[Prefetched[Any, Any], ...]] = ()
-    id_prefix: ClassVar[str] = ""
-    """May stand before an id that is searched for: receivers know it with this."""
 
     paginator = LimitedPaginator
     show_full_result_count = False
@@ -83,14 +91,16 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     has_add_permission = has_change_permission = has_delete_permission = never
     has_replay_permission = permission("delivery.replay")
 
+    own_id = column("id", lambda row: shown_id(type(row), row.pk), ordering="pk")
+
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns that the user may see."""
-        columns = super().get_list_display(request)
+        columns = ["own_id" if one == "id" else one for one in super().get_list_display(request)]
         return columns if may_see_contents(request) else [one for one in columns if one not in self.contents]
 
     def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
         """Return the fields that the user may see."""
-        fields = tuple(super().get_fields(request, obj))
+        fields = tuple("own_id" if one == "id" else one for one in super().get_fields(request, obj))
         if not self.contents or may_see_contents(request):
             return fields
         return (*(name for name in fields if name not in self.contents), "hidden_contents")
@@ -122,8 +132,8 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
         return (self.search(queryset, term) if term else queryset), False
 
     def search(self, rows: "QuerySet[Record]", term: str) -> "QuerySet[Record]":
-        """Return the row of this id."""
-        term = term.removeprefix(self.id_prefix)
+        """Return the row of this id, with or without its prefix."""
+        term = term.removeprefix(ID_PREFIXES.get(self.model, ""))
         return rows.filter(pk=term) if could_be_of(self.model, term) else rows.none()
 
 
@@ -175,9 +185,17 @@ def yes_or_no(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
+def shown_id(model: type[Model], pk: object) -> str:
+    """Return an id as it is shown."""
+    return f"{ID_PREFIXES.get(model, '')}{pk}"
+
+
 def link_to(model: str, pk: object, text: object = None) -> SafeString | str:
     """Return a link to the page of `model`'s row `pk`, with the id as text if none is given; a dash without a row."""
-    return link(reverse(f"admin:{model}_change", args=[pk]), pk if text is None else text) if pk else "-"
+    if not pk:
+        return "-"
+    shown = shown_id(apps.get_model(model.replace("_", ".")), pk) if text is None else text
+    return link(reverse(f"admin:{model}_change", args=[pk]), shown)
 
 
 def links_to(model: str, ids: Iterable[int]) -> SafeString | str:

@@ -54,7 +54,6 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         *("subscription__subscriber", "subscription__event_type", "line"),
     )
     prefetched = (CALLBACK_OF_REPLY,)
-    id_prefix = WEBHOOK_ID_PREFIX
 
     subscriber = column("subscriber", addressee_of)
     event_type = column("event type", events_of)

@@ -135,7 +135,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         ("event_type", ReachedByFilter),
     )
     list_select_related = ("subscriber", "event_type")
-    search_fields = ("subscriber__name", "event_type__name", "event_pattern", "endpoint")
+    search_fields = ("=id", "subscriber__name", "event_type__name", "event_pattern", "endpoint")
     ordering = ("-id",)
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")

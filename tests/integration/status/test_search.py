@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.django_db
 OPEN = "$$->'Body'->>'state' = 'open'"
 MESSAGES, DELIVERIES = "/api/v1/messages", "/api/v1/deliveries"
 ADMIN = "/admin/delivery/message/search/"
+FIND = "/admin/find/"
 KINDS = {"messages": "message", "deliveries": "delivery"}
 
 
@@ -198,3 +200,22 @@ def test_the_admin_searches_contents_only_with_permission(stored: list[int]) -> 
     found, page = shown(browser, kind="deliveries")
     assert (found, "Select a valid choice." in page) == ([], True)
     assert browser_with("delivery.view_delivery").get(ADMIN).status_code == 403
+
+
+@pytest.mark.behaviour("2.17")
+def test_the_box_takes_any_id_or_name_and_goes_to_what_has_it(admin: Client, stored: list[int]) -> None:
+    delivery = Delivery.objects.earliest("pk")
+    subscription = delivery.subscription
+    assert subscription
+    leads_to = {
+        f"msg_{stored[0]}": reverse("admin:delivery_message_change", args=[stored[0]]),
+        f" dlv_{delivery.pk}": reverse("admin:delivery_delivery_change", args=[delivery.pk]),
+        "Warehouse": reverse("admin:subscriptions_subscriber_change", args=[subscription.subscriber_id]),
+        EVENT: reverse("admin:subscriptions_eventtype_change", args=[subscription.event_type_id]),
+        subscription.endpoint: reverse("admin:subscriptions_subscription_change", args=[subscription.pk]),
+    }
+    assert {term: admin.get(FIND, {"q": term}).headers.get("Location") for term in leads_to} == leads_to
+    both = admin.get(FIND, {"q": "wareho"}).content.decode()
+    assert ("warehouse ←" in both, leads_to["Warehouse"] in both) == (True, True)
+    assert "Nothing that you may see" in admin.get(FIND, {"q": "att_1"}).content.decode()
+    assert "Nothing that you may see" in browser_with("delivery.view_line").get(FIND, {"q": EVENT}).content.decode()
