@@ -26,6 +26,7 @@ PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
 WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 """Fits into a PostgreSQL integer."""
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+COLOR = re.compile(r"#[0-9A-Fa-f]{6}")
 PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
 YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -143,6 +144,14 @@ def hosts(name: str, default: list[str]) -> list[str]:
     return value
 
 
+def origins(name: str) -> list[str]:
+    """Return a comma-separated list of origins: http or https URLs without a path."""
+    value: list[str] = env.list(name, default=[])
+    if any((found := WEB_ADDRESS.fullmatch(one)) is None or found[3] for one in value):
+        raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
+    return value
+
+
 def hosts_of(address: str) -> list[str]:
     """Return the host of a URL as requests name it; nothing if the URL is empty."""
     host = urlsplit(address).hostname
@@ -155,6 +164,9 @@ HINTS = {
     "BROKER_FLOWER_URL": "the URL by which people reach Flower, such as https://flower.example.org",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
+    "BROKER_PORTAL_COLOR": "a colour such as #1d4ed8",
+    "BROKER_PORTAL_LOGO": "the URL of an image, such as https://www.example.org/logo.svg",
+    "BROKER_PORTAL_ORIGINS": "origins such as https://app.example.org,https://admin.example.org, without a path",
     "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",
     "BROKER_PUBLIC_URL": "the URL by which endpoints reach the broker, such as https://broker.example.org",
     "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",

@@ -28,8 +28,8 @@ _ADDED: Final = re.compile(
 Everything to the end of the text is removed, because quoted values can contain line breaks.
 """
 _QUOTED: Final = re.compile(r'(invalid input (?:syntax|value) for [^:\n]+: )".*', re.DOTALL)
-_TOKEN: Final = re.compile(r"(/callbacks/)[^\s?#\"']+", re.IGNORECASE)
-"""In the URL of a callback, where it is the credential."""
+_TOKEN: Final = re.compile(r"(/callbacks/|/portal/open/)[^\s?#\"']+", re.IGNORECASE)
+"""In the URL of a callback or of a link to the portal, where it is the credential."""
 _SECRET: Final = re.compile(r"(brk_|whsec_)[A-Za-z0-9+/=_-]{16,}")
 """The token of an API key, or a signing secret. The prefix of a key, which may be shown, is shorter."""
 

@@ -12,6 +12,7 @@ from kombu import Queue
 from analytics.alert_rules import AlertThresholds
 from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
+    COLOR,
     JAVA_MEMORY,
     MAX_DAYS,
     PERCENT,
@@ -25,6 +26,7 @@ from broker_project.environment import (
     networks,
     number,
     one_of,
+    origins,
     redis_address,
     secret,
     switch,
@@ -46,6 +48,12 @@ PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if
 """Base of callback URLs. Empty: callbacks are not available."""
 FLOWER_URL = web_address("BROKER_FLOWER_URL", default="")
 """Address of Flower, to which the dashboard links. Empty: it does not."""
+PORTAL_ORIGINS = origins("BROKER_PORTAL_ORIGINS")
+"""Origins whose pages may show the portal in a frame."""
+PORTAL_COLOR = matching("BROKER_PORTAL_COLOR", COLOR, default="#1d4ed8")
+"""Colour of the portal's head and buttons."""
+PORTAL_LOGO = web_address("BROKER_PORTAL_LOGO", default="")
+"""Address of the image in the portal's head. Empty: there is none."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
 """Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
 ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
@@ -79,6 +87,7 @@ INSTALLED_APPS = [
     "delivery",
     "analytics",
     "django_celery_beat",
+    "broker_project.portal",
     "broker_project",
 ]
 
@@ -364,6 +373,7 @@ SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
 X_FRAME_OPTIONS = "DENY"
+PORTAL_COOKIE_NAME = "broker_portal" if DEVELOPMENT else "__Host-broker_portal"
 
 LOGGING = logging_settings(
     log_format=one_of("BROKER_LOG_FORMAT", ("json", "console"), "json"),

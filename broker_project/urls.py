@@ -17,6 +17,7 @@ urlpatterns = [
     path("api/v1/openapi.yaml", openapi_document, {"form": "yaml"}),
     path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
     path("api/docs/problems", problems_page),
+    path("portal/", include("broker_project.portal.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/second-factor/", include("broker_project.accounts.urls")),

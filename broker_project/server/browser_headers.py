@@ -18,6 +18,7 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 """Status, headers, body."""
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
+POLICY: Final = "Content-Security-Policy"
 BASE: Final[dict[str, Any]] = {
     "default-src": [NONE],
     "object-src": [NONE],
@@ -53,22 +54,23 @@ EVERYWHERE: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 NO_STORE: Final = {"Cache-Control": "no-store"}
-DEFAULT: Final = {**EVERYWHERE, "Content-Security-Policy": DOCUMENT_POLICY}
+DEFAULT: Final = {**EVERYWHERE, POLICY: DOCUMENT_POLICY}
 BY_PREFIX: Final = {
-    "/api/docs/": {**EVERYWHERE, "Content-Security-Policy": DOCUMENTATION_POLICY},
+    "/api/docs/": {**EVERYWHERE, POLICY: DOCUMENTATION_POLICY},
     "/api/": DEFAULT | NO_STORE,
-    "/admin/": {**EVERYWHERE, **NO_STORE, "Content-Security-Policy": ADMIN_POLICY},
+    "/admin/": {**EVERYWHERE, **NO_STORE, POLICY: ADMIN_POLICY},
 }
 """The first prefix that matches a path counts."""
 
 
 def browser_headers(get_response: GetResponse) -> GetResponse:
-    """Add these headers to every answer."""
+    """Add these headers to every answer; a policy that its view has set stays, as in the portal."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
         for name, value in headers_for(request.path).items():
-            response.headers[name] = value
+            if name != POLICY or name not in response.headers:
+                response.headers[name] = value
         return response
 
     return answer

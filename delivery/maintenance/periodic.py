@@ -25,6 +25,7 @@ from delivery.maintenance import clock, expiry, minutes, partitions
 from delivery.maintenance.retention import RetentionDiffers, check_keep_days, delete_old_records, drop_past_days
 from delivery.publish import idempotency
 from delivery.replay import backfill_job, replay_job
+from subscriptions.credentials.portal_links import forget_ended_portal_keys
 from subscriptions.credentials.signing_secrets import forget_former_secrets
 
 JOB_SECONDS: Final = 1.0
@@ -155,6 +156,7 @@ def maintain(
     expiry.forget_callbacks(keep_days=keep_days)
     delete_old_records(keep_days=keep_days)
     forget_former_secrets(now)
+    forget_ended_portal_keys(now)
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 

@@ -116,14 +116,14 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     form = ApiKeyForm
     fields = ("kind", "publisher", "subscriber", "scopes", "label", "expires_at", "requests_per_minute")
     list_display = ("prefix", "state", "kind", "publisher", "subscriber", "opens", "label", "last_used_at", "ends_at")
-    list_filter = ("kind",)
+    list_filter = ("kind", "is_portal")
     list_select_related = ("publisher", "subscriber")
     search_fields = ("prefix", "label", "publisher__name", "subscriber__name")
     ordering = ("-id",)
     autocomplete_fields = ("publisher", "subscriber")
     fixed = ("prefix", "kind", "publisher", "subscriber", "opens")
     kept_by_the_broker = (
-        *("last_used_at", "retires_at", "revoked_at", "successor_of", "issued_by"),
+        *("last_used_at", "retires_at", "revoked_at", "successor_of", "issued_by", "is_portal"),
         *ShowingOnceAdmin.kept_by_the_broker,
     )
     shown_name = "token"

@@ -11,6 +11,7 @@ from django.db.models import Field, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 
 from broker_project.core.admin.model_admin import (
     AutocompleteSelectFilter,
@@ -24,7 +25,10 @@ from broker_project.core.admin.model_admin import (
 from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, for_code, label
 from subscriptions.admin.configured import HeadedForm, SwitchedAdmin
 from subscriptions.admin.show_once import ShowingOnceAdmin
+from subscriptions.api.api_keys import portal_address
 from subscriptions.credentials import signing_secrets
+from subscriptions.credentials.portal_links import issue_link
+from subscriptions.credentials.scopes import Issuer
 from subscriptions.credentials.signing_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -36,6 +40,11 @@ PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "pr
 """What the page of a paused subscription says about its pause."""
 DIVERSION: Final = ("diverted_label", "diverted_since")
 """The same of a diverted one."""
+PORTAL_LINK: Final = (
+    "Create a link to the portal? It opens the pages of this subscriber for an hour: its subscriptions, deliveries and"
+    " replays, also to change them."
+)
+PORTAL_ADVICE: Final = "It opens once, for whoever has it. To close the portal that it has opened, revoke its API key."
 ROTATING: Final = "Rotate the signing secret? The new secret signs from the next request on, and is shown once."
 
 
@@ -54,6 +63,20 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     list_filter = ("status",)
     search_fields = ("name", "description")
     ordering = ("name",)
+    actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate", "portal_link")
+
+    has_portal_link_permission = permission("subscriptions.add_apikey")
+
+    @action(description="Portal link", permissions=["portal_link"], icon="link")
+    def portal_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then create a link to its portal, and show that once."""
+        subscriber, back = get_object_or_404(self.only(object_id)), self.change_url(object_id)
+        if request.method != "POST":
+            return self.confirmation(request, PORTAL_LINK, [subscriber], submit="Create link", back=back)
+        key, token = issue_link(subscriber, now=timezone.now(), issuer=Issuer(str(request.user)))
+        self.log_change(request, subscriber, f"Created a link to its portal, with API key {key.pk}.")
+        context = {"secret": portal_address(request, token), "advice": PORTAL_ADVICE, "back": back}
+        return self.page(request, "subscriptions/shown_once.html", f"{subscriber}: link to its portal", **context)
 
 
 class RotationForm(forms.Form):

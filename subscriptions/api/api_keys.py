@@ -1,9 +1,14 @@
-"""API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (contract 1.2)."""
+"""API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (contract 1.2).
+
+Links to the portal are issued like keys (contract 1.10).
+"""
 
 import datetime as dt
 from typing import Any, ClassVar
 
 from django.conf import settings
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -19,13 +24,14 @@ from broker_project.core.api.fields import (
     StrictModelSerializer,
     StrictSerializer,
     TextField,
+    WholeNumberField,
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import expected_versions, valid
+from broker_project.core.api.views import Audited, expected_versions, operation, valid
 from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.resources import BROKER_FIELDS, Resource, overlap_field
-from subscriptions.credentials import keys
+from subscriptions.credentials import keys, portal_links
 from subscriptions.credentials.scopes import BeyondIssuer, Issuer, effective_limit, owner_problems
 from subscriptions.credentials.tokens import SHOWN_CHARACTERS
 from subscriptions.models import ApiKey, Publisher, Scope, Subscriber
@@ -63,6 +69,7 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         model = ApiKey
         read_only_fields = (
             *("id", "prefix", "retires_at", "revoked_at", "last_used_at", "successor_of", "issued_by"),
+            "is_portal",
             *BROKER_FIELDS,
         )
         fields: ClassVar[tuple[str, ...]] = (
@@ -157,6 +164,67 @@ class ApiKeys(Resource[ApiKey]):
     def revoke(self, request: Request, **_: str) -> Response:
         """Revoke an API key: it ends now."""
         return self.change_by_action(request, keys.revoke, now=timezone.now())
+
+
+class NewPortalLink(StrictSerializer):
+    """What a link to the portal opens, and for how long."""
+
+    example = {"expires_in_seconds": 3600, "label": "ann@warehouse.example"}
+    expires_in_seconds = WholeNumberField(
+        required=False,
+        default=int(portal_links.LIFETIME.total_seconds()),
+        min_value=int(portal_links.MIN_LIFETIME.total_seconds()),
+        max_value=int(portal_links.MAX_LIFETIME.total_seconds()),
+        help_text="When the link ends, and with it the portal that it has opened.",
+    )
+    scopes = serializers.ListField(
+        child=OneOfField([(scope.value, scope.label) for scope in portal_links.PORTAL_SCOPES]),
+        required=False,
+        default=[*portal_links.PORTAL_SCOPES],
+        help_text="What can be done in the portal; without it, all of these. `read` is always included.",
+    )
+    label = TextField(  # type: ignore[assignment]  # each serializer has a label of its own, too
+        required=False, default="", allow_blank=True, max_length=255, help_text="Who gets the link."
+    )
+
+
+class PortalLink(serializers.Serializer[Any]):
+    """A link to the portal."""
+
+    url = serializers.URLField(help_text="Opens once. Only this answer has it.")
+    expires_at = serializers.DateTimeField()
+    api_key = serializers.IntegerField(help_text="The id of its API key: revoke that to close the portal.")
+
+
+@operation(
+    "post",
+    Scope.KEYS,
+    MayManage,
+    base=Audited,
+    request=NewPortalLink,
+    responses={201: PortalLink},
+    problems=["beyond_issuer"],
+)
+def create_portal_link(request: Request, name: str) -> Response:
+    """Create a link to the portal of a subscriber: it opens the subscriber's own pages, once."""
+    subscriber = get_object_or_404(Subscriber, name=name)
+    asked = valid(NewPortalLink, request)
+    key, token = portal_links.issue_link(
+        subscriber,
+        now=timezone.now(),
+        issuer=issuer_of(request),
+        lifetime=dt.timedelta(seconds=asked["expires_in_seconds"]),
+        scopes=asked["scopes"],
+        label=asked["label"],
+    )
+    answer = {"url": portal_address(request, token), "expires_at": key.expires_at, "api_key": key.pk}
+    return Response(PortalLink(answer).data, status.HTTP_201_CREATED)
+
+
+def portal_address(request: HttpRequest | Request, token: str) -> str:
+    """Return the address of a link to the portal."""
+    path = reverse("portal:open", args=[token])
+    return f"{settings.PUBLIC_URL}{path}" if settings.PUBLIC_URL else request.build_absolute_uri(path)
 
 
 def issuer_of(request: Request) -> Issuer:

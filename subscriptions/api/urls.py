@@ -3,7 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from subscriptions.api.api_keys import ApiKeys
+from subscriptions.api.api_keys import ApiKeys, create_portal_link
 from subscriptions.api.event_types import EventTypeFile, EventTypes
 from subscriptions.api.resources import Publishers, RetryPolicies, Subscribers
 from subscriptions.api.subscriptions import Subscriptions
@@ -16,4 +16,8 @@ router.register("retry-policies", RetryPolicies, basename="retry-policy")
 router.register("subscribers", Subscribers, basename="subscriber")
 router.register("subscriptions", Subscriptions, basename="subscription")
 
-urlpatterns = [path("", include(router.urls)), path("event-type-file", EventTypeFile.as_view(), name="event-type-file")]
+urlpatterns = [
+    path("", include(router.urls)),
+    path("event-type-file", EventTypeFile.as_view(), name="event-type-file"),
+    path("subscribers/<name:name>/portal-links", create_portal_link),
+]

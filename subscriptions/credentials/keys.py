@@ -158,8 +158,11 @@ def issue(
     scopes: Collection[str] | None = None,
     expires_at: dt.datetime | None = None,
     requests_per_minute: int | None = None,
+    portal_token: str = "",
 ) -> tuple[ApiKey, str]:
     """Store a new key of `owner`; return it with its token, which cannot be read again.
+
+    With `portal_token`, that is the token, and the key is for the portal.
 
     Raise `ValidationError` for an invalid end, scope, label or limit, `BeyondIssuer` if it could do more than `issuer`.
     """
@@ -179,9 +182,10 @@ def issue(
         label=label,
         expires_at=expires_at,
         requests_per_minute=requests_per_minute,
+        is_portal=bool(portal_token),
     )
     key.clean_fields(exclude={field.name for field in ApiKey._meta.fields} - CLEANED)  # noqa: SLF001 - documented by Django
-    return key, _store(key, now=now, issuer=issuer)
+    return key, _store(key, now=now, issuer=issuer, token=portal_token or _new_token())
 
 
 def rotate(
@@ -207,7 +211,7 @@ def rotate(
         change(queryset, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         same = ("kind", "publisher_id", "subscriber_id", "scopes", "label", "requests_per_minute")
         successor = ApiKey(**{name: getattr(former, name) for name in same}, expires_at=expires_at, successor_of=former)
-        return successor, _store(successor, now=now, issuer=issuer)
+        return successor, _store(successor, now=now, issuer=issuer, token=_new_token())
 
 
 def revoke(queryset: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
@@ -217,9 +221,12 @@ def revoke(queryset: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions |
         return key if key.revoked_at else change(queryset, changes={"revoked_at": now})
 
 
-def _store(key: ApiKey, *, now: dt.datetime, issuer: Issuer) -> str:
+def _new_token() -> str:
+    return BEGINNING + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def _store(key: ApiKey, *, now: dt.datetime, issuer: Issuer, token: str) -> str:
     """Save a new key; return its token."""
-    token = BEGINNING + secrets.token_urlsafe(TOKEN_BYTES)
     key.prefix, key.digest = token[:SHOWN_CHARACTERS], digest_of(token)
     key.created_at, key.issued_by = now, issuer.name[: ApiKey._meta.get_field("issued_by").max_length]  # noqa: SLF001 - documented by Django
     key.save(force_insert=True)

@@ -639,6 +639,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("issued_by", models.CharField(blank=True, default="", editable=False, max_length=255)),
+                (
+                    "is_portal",
+                    models.BooleanField(
+                        default=False,
+                        editable=False,
+                        help_text="Whether it was issued for a link to its subscriber's portal.",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "API key",

@@ -55,6 +55,9 @@ class ApiKey(Versioned):
         "self", models.SET_NULL, null=True, blank=True, editable=False, related_name="successors"
     )
     issued_by = models.CharField(max_length=255, blank=True, default="", editable=False)
+    is_portal = models.BooleanField(
+        default=False, editable=False, help_text="Whether it was issued for a link to its subscriber's portal."
+    )
 
     class Meta:
         verbose_name = "API key"

@@ -62,7 +62,8 @@ TABLE: Final[dict[Scope, str]] = {
         post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs
     """,
     Scope.KEYS: """
-        get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate
+        get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate,
+        post subscribers/{name}/portal-links
     """,
 }
 """Which operations take which scope, as docs/reference/api-keys.md says it in words."""

@@ -1,0 +1,194 @@
+"""Portal sessions: the token of a short-lived subscriber key in a cookie, with which pages call the API in-process.
+
+The cookie is the portal's own: it is no login of the admin site. In a frame of another site it is one that browsers
+keep for that site alone (`Partitioned`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from csp.constants import NONE, SELF
+from csp.utils import build_policy
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.urls import resolve
+from django.utils.crypto import constant_time_compare, salted_hmac
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
+from subscriptions.api.authentication import FOUND, ApiKeyAuthentication, TooManyRequests
+from subscriptions.models import ApiKey, KeyKind
+
+JSON: Final = "application/json"
+OF_CONNECTION: Final = (
+    *("REMOTE_ADDR", "SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "HTTP_HOST"),
+    *("wsgi.url_scheme", "wsgi.errors"),
+)
+"""What a call of the API takes over from the page's request."""
+FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
+ENDED: Final = "Open the portal again, from a new link."
+STRANGE_FORM: Final = "Go back, reload the page and try again."
+
+
+class Refused(Exception):
+    """A request that is refused, by the API or for its session: its text says why."""
+
+    def __init__(self, why: object, status: int, title: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(str(why))
+        self.status, self.title = status, title
+        self.errors = {_field_of(error): error["detail"] for error in errors} or {"": str(why)}
+        """What is wrong, by the name of the field; "" stands for the whole."""
+
+
+def _field_of(error: Mapping[str, str]) -> str:
+    return error.get("parameter") or error.get("pointer", "").removeprefix("#/").partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Portal:
+    """One subscriber's portal, in one request."""
+
+    request: HttpRequest
+    token: str
+    key: ApiKey
+
+    @property
+    def subscriber(self) -> str:
+        """The subscriber's name."""
+        return str(self.key.subscriber and self.key.subscriber.name)
+
+    @property
+    def form_token(self) -> str:
+        """What a form of this session has, and no form of another site."""
+        return salted_hmac("portal.form", self.token, algorithm="sha256").hexdigest()
+
+    def call(self, method: str, path: str, body: Any = None, *, query: str = "", version: str = "") -> Any:
+        """Return the answer of an operation of the API; raise `Refused` for a problem.
+
+        `path` is below `/api/v1/`; with `version`, a change must be of that version.
+        """
+        variables = _call_variables(self.request, self.token, method, path, body)
+        variables |= {"QUERY_STRING": query, FOUND: {self.token: self.key}}
+        if version:
+            variables["HTTP_IF_MATCH"] = f'"{version}"'
+        request = WSGIRequest(variables)
+        found = resolve(request.path_info)
+        response = found.func(request, *found.args, **found.kwargs)
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            problem = response.data
+            raise Refused(problem["detail"], response.status_code, problem["title"], problem.get("errors", ()))
+        return response.data
+
+    def page(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
+        """Return a page of the portal."""
+        context |= {"portal": self, "logo": settings.PORTAL_LOGO}
+        return render(self.request, f"portal/{name}.html", context, status=status)
+
+
+PortalView = Callable[..., HttpResponse]
+
+
+def _call_variables(request: HttpRequest, token: str, method: str, path: str, body: Any) -> dict[str, Any]:
+    content = b"" if body is None else orjson.dumps(body)
+    return {
+        **{name: request.META[name] for name in OF_CONNECTION if name in request.META},
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": f"/api/v1/{path}",
+        "CONTENT_TYPE": JSON,
+        "CONTENT_LENGTH": str(len(content)),
+        "wsgi.input": BytesIO(content),
+        "HTTP_AUTHORIZATION": f"Bearer {token}",
+    }
+
+
+def _portal_of(request: HttpRequest) -> Portal:
+    """Return the portal that a request's cookie opens; raise `Refused` if there is none."""
+    token = request.COOKIES.get(settings.PORTAL_COOKIE_NAME, "")
+    asked = Request(WSGIRequest(_call_variables(request, token, "GET", "", None)))
+    try:
+        found = ApiKeyAuthentication().authenticate(asked) if token else None
+    except AuthenticationFailed:
+        found = None
+    except TooManyRequests as refused:
+        raise Refused(refused, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests") from None
+    if found is None or found[1].kind != KeyKind.SUBSCRIBER:
+        raise Refused(ENDED, HTTPStatus.UNAUTHORIZED, "This session has ended")
+    return Portal(request, token, found[1])
+
+
+def _check_form(portal: Portal) -> None:
+    """Raise `Refused` for a form that another site may have sent."""
+    given = portal.request.POST.get(FORM_TOKEN, "")
+    if portal.request.method == "POST" and not constant_time_compare(given, portal.form_token):
+        raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session")
+
+
+def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Declare a page of the portal that needs no session: refusals are pages, and all have the portal's headers."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, **address: Any) -> HttpResponseBase:
+        try:
+            response = view(request, **address)
+        except Refused as refused:
+            context = {"refused": refused, "logo": settings.PORTAL_LOGO}
+            response = render(request, "portal/refused.html", context, status=refused.status)
+        response.xframe_options_exempt = bool(settings.PORTAL_ORIGINS)
+        for name, value in _headers().items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return csrf_exempt(answer)
+
+
+def page(view: PortalView) -> Callable[..., HttpResponseBase]:
+    """Declare a page of one subscriber: the view gets its `Portal` instead of the request."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, **address: Any) -> HttpResponse:
+        portal = _portal_of(request)
+        _check_form(portal)
+        return view(portal, **address)
+
+    return public_page(answer)
+
+
+def _headers() -> dict[str, str]:
+    """Return the headers of the portal's pages: who may frame them, and that no address of one is passed on."""
+    logo = urlsplit(settings.PORTAL_LOGO)
+    images = [SELF, *([f"{logo.scheme}://{logo.netloc}"] if logo.netloc else [])]
+    framed = {"frame-ancestors": settings.PORTAL_ORIGINS or [NONE]}
+    policy = BASE | SAME_ORIGIN | {"img-src": images} | framed
+    return {
+        POLICY: build_policy(policy),
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+
+
+def keep_token(response: HttpResponse, token: str, max_age: int) -> None:
+    """Set the cookie of a session; `max_age` of 0 removes it. Framed by another site, it is for that site alone."""
+    is_framed = bool(settings.PORTAL_ORIGINS)
+    response.set_cookie(
+        settings.PORTAL_COOKIE_NAME,
+        token,
+        max_age=max_age,
+        secure=is_framed or settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="None" if is_framed else "Lax",
+    )
+    if is_framed:
+        cookie = response.cookies.pop(settings.PORTAL_COOKIE_NAME)
+        response.headers["Set-Cookie"] = f"{cookie.OutputString()}; Partitioned"

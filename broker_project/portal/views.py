@@ -1,0 +1,261 @@
+"""The pages of the portal. Each asks the API with the subscriber's key, and shows its answers."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
+from broker_project.portal.session import Portal, Refused, keep_token, page, public_page
+from delivery.statuses import DeliveryStatus
+from subscriptions.credentials import keys
+from subscriptions.credentials.portal_links import open_link
+from subscriptions.credentials.tokens import digest_of
+from subscriptions.models import ApiKey
+
+SAVED: Final = "saved"
+WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+"""A time as browsers send it, in UTC as the page says."""
+TEXTS: Final = ("endpoint", "header_filter_string", "filter")
+"""Fields of a subscription that the API takes as they are typed."""
+LISTED: Final = 100
+"""Subscriptions that a page lists."""
+
+
+@public_page
+def open_portal(request: HttpRequest, link: str) -> HttpResponse:
+    """Ask, since programs that preview links open them too; then begin the session of a link."""
+    if request.method != "POST":
+        return render(request, "portal/open.html", {"logo": settings.PORTAL_LOGO})
+    now = timezone.now()
+    token = open_link(link, now=now)
+    if token is None:
+        raise Refused("It was opened before, or has expired. Ask for a new one.", 410, "This link opens nothing")
+    key = ApiKey.objects.get(digest=digest_of(token))
+    response = HttpResponseRedirect(reverse("portal:overview"))
+    keep_token(response, token, int((key.expires_at - now).total_seconds()) if key.expires_at else 0)
+    return response
+
+
+@public_page
+def theme(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - Django's signature
+    """Return the colours of the portal, with black or white on its own colour."""
+    red, green, blue = bytes.fromhex(settings.PORTAL_COLOR.removeprefix("#"))
+    is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 150  # noqa: PLR2004 - where black reads better
+    styles = f":root {{ --brand: {settings.PORTAL_COLOR}; --on-brand: {'#000' if is_light else '#fff'}; }}\n"
+    return HttpResponse(styles, content_type="text/css")
+
+
+@page
+def leave(portal: Portal) -> HttpResponse:
+    """End the session: its key is revoked."""
+    if portal.request.method != "POST":
+        return HttpResponseRedirect(reverse("portal:overview"))
+    keys.revoke(ApiKey.objects.filter(pk=portal.key.pk), now=timezone.now())
+    response = portal.page("left", has_left=True)
+    keep_token(response, "", 0)
+    return response
+
+
+@page
+def overview(portal: Portal) -> HttpResponse:
+    """Show how the subscriber is, its numbers and its subscriptions."""
+    return portal.page(
+        "overview",
+        line=portal.call("GET", f"subscribers/{portal.subscriber}/line"),
+        numbers=portal.call("GET", f"subscribers/{portal.subscriber}/statistics"),
+        dead=portal.call("GET", "dead-letters/counts"),
+        subscriptions=_subscriptions(portal),
+        note=_note(portal, "subscriptions"),
+    )
+
+
+def _subscriptions(portal: Portal) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = portal.call("GET", "subscriptions", query=f"limit={LISTED}")["items"]
+    return found
+
+
+def _note(portal: Portal, records: str) -> str:
+    """Return what has been done, on the page that follows."""
+    done = portal.request.GET.get("done", "")
+    if done == SAVED:
+        return "Saved."
+    return OPERATIONS[records][done].done if done in OPERATIONS[records] else ""
+
+
+@page
+def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
+    """Show a subscription and save its form, or that of a new one."""
+    form, errors = portal.request.POST, {}
+    if portal.request.method == "POST":
+        try:
+            return _saved(portal, id, form)
+        except Refused as refused:
+            errors, status = refused.errors, refused.status
+    else:
+        status = 200
+    stored = portal.call("GET", f"subscriptions/{id}") if id else {}
+    return portal.page(
+        "subscription",
+        status,
+        subscription=stored,
+        form=form or {**stored, "headers": "".join(f"{name}:\n" for name in stored.get("headers") or ())},
+        errors=errors,
+        event_types=[] if id else portal.call("GET", "event-types", query=f"limit={LISTED}")["items"],
+        operations=[*offered("subscriptions", stored, portal.key.scopes)] if id else [],
+        note=_note(portal, "subscriptions"),
+    )
+
+
+def _saved(portal: Portal, id: int | None, form: QueryDict) -> HttpResponse:
+    """Create or change a subscription as the form says; raise `Refused`."""
+    body = {name: _text(form, name) for name in TEXTS} | {"headers": _headers_in(_text(form, "headers"))}
+    if id:
+        portal.call("PATCH", f"subscriptions/{id}", body, version=form.get("version", ""))
+        return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
+    event = _text(form, "event_type")
+    wanted = {"event_pattern" if "*" in event else "event_type": event, "subscriber": portal.subscriber}
+    return portal.page("secret", subscription=portal.call("POST", "subscriptions", body | wanted))
+
+
+def _text(form: QueryDict, name: str) -> str:
+    return form.get(name, "").replace("\r\n", "\n").strip()
+
+
+def _headers_in(lines: str) -> dict[str, str | None]:
+    """Return the headers of lines `Name: value`; None, which keeps a value, where there is none."""
+    pairs = (line.partition(":") for line in lines.splitlines() if line.strip())
+    return {name.strip(): value.strip() or None for name, _, value in pairs}
+
+
+@page
+def operate(portal: Portal, records: str, id: int, operation: str) -> HttpResponse:
+    """Do what a button says, and show what the API answers if that is all there is to see of it."""
+    known = OPERATIONS.get(records, {}).get(operation)
+    if known is None or portal.request.method != "POST":
+        raise Http404
+    path = f"{records}/{id}" if known.method == "DELETE" else f"{records}/{id}/{operation}"
+    answer = portal.call(known.method, path, known.body) or {}
+    if "signing_secret" in answer:
+        return portal.page("secret", subscription=answer)
+    if known is SUBSCRIPTION["send-test-event"]:
+        return portal.page("test_event", answer=answer, id=id)
+    then = _page_after(records, operation, answer.get("id", id))
+    return HttpResponseRedirect(f"{then}?{urlencode({'done': operation})}")
+
+
+def _page_after(records: str, operation: str, id: int) -> str:
+    if records == "replays":
+        return reverse("portal:replays")
+    return reverse("portal:overview") if operation == "delete" else reverse(f"portal:{records}", args=[id])
+
+
+@page
+def filter_lab(portal: Portal, id: int) -> HttpResponse:
+    """Try a filter on a message, and save it."""
+    stored = portal.call("GET", f"subscriptions/{id}")
+    form: Mapping[str, Any] = portal.request.POST or {**stored, "body": _sample(portal, stored["event_type"])}
+    verdict, errors = None, {}
+    if portal.request.method == "POST":
+        filters = {name: _text(portal.request.POST, name) for name in ("header_filter_string", "filter")}
+        try:
+            if "save" in form:
+                portal.call("PATCH", f"subscriptions/{id}", filters, version=form.get("version", ""))
+                return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
+            verdict = portal.call("POST", "filters/test", filters | _message_in(portal.request.POST))
+        except Refused as refused:
+            errors = refused.errors
+    newest = portal.call("GET", "deliveries", query=f"subscription={id}&limit=20")["items"]
+    return portal.page(
+        "filter", subscription=stored, form=form, verdict=verdict, errors=errors, newest=newest, status=_status(errors)
+    )
+
+
+def _status(errors: Mapping[str, str]) -> int:
+    return 400 if errors else 200
+
+
+def _sample(portal: Portal, event_type: str | None) -> str:
+    return portal.call("GET", f"event-types/{event_type}")["sample"] if event_type else "{}"
+
+
+def _message_in(form: QueryDict) -> dict[str, Any]:
+    """Return the stored message that a form names, or the one that it has."""
+    if number := form.get("message_id", "").strip():
+        return {"message_id": int(number) if number.isdecimal() else number}
+    filter_string = form.get("filter_string", "")
+    return {"body": form.get("body", ""), **({"filter_string": filter_string} if filter_string else {})}
+
+
+@page
+def deliveries(portal: Portal) -> HttpResponse:
+    """List deliveries, filtered as the API does it."""
+    given = portal.request.GET
+    query = _query_of(given)
+    errors: dict[str, str] = {}
+    try:
+        found = portal.call("GET", "deliveries", query=urlencode(query))
+    except Refused as refused:
+        found, errors = {"items": []}, refused.errors
+    return portal.page(
+        "deliveries",
+        _status(errors),
+        found=found["items"],
+        pages={name: urlsplit(found.get(name) or "").query for name in ("previous", "next")},
+        form=given,
+        errors=errors,
+        statuses=DeliveryStatus.choices,
+        subscriptions=_subscriptions(portal),
+    )
+
+
+def _query_of(form: QueryDict) -> dict[str, str]:
+    """Return what a form asks for, without empty fields."""
+    given = {name: value for name in form if (value := _text(form, name))}
+    return {name: f"{value}:00Z" if WITHOUT_SECONDS.fullmatch(value) else value for name, value in given.items()}
+
+
+@page
+def delivery(portal: Portal, id: int) -> HttpResponse:
+    """Show a delivery and its attempts."""
+    found = portal.call("GET", f"deliveries/{id}")
+    operations = [*offered("deliveries", found, portal.key.scopes)]
+    return portal.page("delivery", delivery=found, operations=operations, note=_note(portal, "deliveries"))
+
+
+@page
+def replays(portal: Portal) -> HttpResponse:
+    """List replays; count or start one."""
+    form, count, errors = portal.request.POST, None, {}
+    if portal.request.method == "POST":
+        asked: dict[str, Any] = {name: value for name, value in _query_of(form).items() if name in REPLAY_FIELDS}
+        whose = {} if "subscription" in asked else {"subscriber": portal.subscriber}
+        if asked.get("subscription", "").isdecimal():
+            asked["subscription"] = int(asked["subscription"])
+        try:
+            answer = portal.call("POST", "replays", asked | whose | {"dry_run": "start" not in form})
+            if "start" in form:
+                return HttpResponseRedirect(f"{reverse('portal:replays')}?done={SAVED}")
+            count = answer
+        except Refused as refused:
+            errors = refused.errors
+    found = portal.call("GET", "replays", query=f"limit={LISTED}")["items"]
+    return portal.page(
+        "replays",
+        _status(errors),
+        found=[(one, [*offered("replays", one, portal.key.scopes)]) for one in found],
+        form=form,
+        count=count,
+        errors=errors,
+        subscriptions=_subscriptions(portal),
+        note=_note(portal, "replays"),
+    )
+
+
+REPLAY_FIELDS: Final = ("subscription", "from", "to")

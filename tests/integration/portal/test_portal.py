@@ -1,0 +1,259 @@
+"""The portal: a link opens one subscriber's pages and nobody else's, in a session of its own."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.test import Client
+from django.urls import URLPattern, reverse
+from django.utils import timezone
+
+from broker_project.portal import urls
+from broker_project.portal.operations import OPERATIONS
+from broker_project.portal.session import FORM_TOKEN
+from broker_project.stack.load.receiver import Receiver, answer
+from delivery.models import Delivery, Lane, Message, Replay
+from subscriptions.credentials.portal_links import PORTAL_SCOPES, forget_ended_portal_keys
+from subscriptions.models import ApiKey, KeyKind, Subscription
+from tests.support import broker, factories
+from tests.support.api import JSON, Answer
+
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.10")]
+
+COOKIE = configured.PORTAL_COOKIE_NAME
+
+
+@pytest.fixture
+def own(db: None) -> Subscription:
+    return factories.subscription(factories.subscriber("warehouse"), factories.event_type("Shop.Order.Paid"))
+
+
+@pytest.fixture
+def theirs(db: None) -> dict[str, int]:
+    """What another subscriber has, by the API's names for records."""
+    made = factories.subscription(factories.subscriber("somebody"), endpoint="https://somebody.example/")
+    return {"subscriptions": made.pk, "deliveries": delivered(made).pk, "replays": replayed(made).pk}
+
+
+def delivered(to: Subscription) -> Delivery:
+    body = b'{"state": "open"}'
+    message = Message.objects.create(
+        event_type=to.event_type, body=body, size=len(body), content_type=JSON, outcome="ROUTED"
+    )
+    line = to.subscriber.lines.get(lane=Lane.MAIN)
+    return Delivery.objects.create(message=message, subscription=to, line=line, size=2)
+
+
+def replayed(of: Subscription) -> Replay:
+    return Replay.objects.create(subscription=of, selection={"subscriber": of.subscriber_id}, created_by="somebody")
+
+
+def linked(management: Client, name: str = "warehouse", **asked: Any) -> dict[str, Any]:
+    made = management.post(f"/api/v1/subscribers/{name}/portal-links", asked)
+    assert made.status_code == 201
+    found: dict[str, Any] = made.json()
+    return found
+
+
+def opened(link: dict[str, Any]) -> Client:
+    """Return a browser in which a person has opened a link."""
+    browser = Client(enforce_csrf_checks=True)
+    assert browser.post(link["url"].removeprefix(configured.PUBLIC_URL)).status_code == 302
+    return browser
+
+
+@pytest.fixture
+def portal(management: Client, own: Subscription) -> Client:
+    return opened(linked(management))
+
+
+def send(portal: Client, address: str, **fields: str) -> Answer:
+    """Send a form of the portal, with the token that its pages have."""
+    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    return portal.post(address, {FORM_TOKEN: found[1] if found else "", **fields})
+
+
+def patterns() -> list[URLPattern]:
+    return [one for one in urls.urlpatterns if one.name != "theme"]
+
+
+def addresses_of_one(numbers: dict[str, int]) -> Iterator[str]:
+    """Yield the address of every page, and of every operation, on one record of each kind."""
+    for pattern in patterns():
+        if "operation" in pattern.pattern.converters:
+            for records, operations in OPERATIONS.items():
+                yield from (reverse("portal:operate", args=[records, numbers[records], one]) for one in operations)
+        elif "id" in pattern.pattern.converters:
+            yield reverse(f"portal:{pattern.name}", args=[numbers[str(pattern.pattern).partition("/")[0]]])
+
+
+def pages() -> list[str]:
+    named = [pattern.name for pattern in patterns() if not pattern.pattern.converters and pattern.name != "leave"]
+    return [reverse(f"portal:{name}") for name in named]
+
+
+def test_another_subscribers_records_do_not_exist(portal: Client, theirs: dict[str, int]) -> None:
+    unknown = dict.fromkeys(theirs, 10**17)
+    walked = [*zip(addresses_of_one(theirs), addresses_of_one(unknown), strict=True)]
+    assert len(walked) == 3 + sum(map(len, OPERATIONS.values()))
+    for address, nobodys in walked:
+        assert portal.get(address).status_code == 404
+        refused, of_nobody = send(portal, address, save="", endpoint="http://127.0.0.1/"), send(portal, nobodys)
+        assert (refused.status_code, b"somebody" in refused.content) == (404, False)
+        assert refused.content == of_nobody.content
+    assert Subscription.objects.get(pk=theirs["subscriptions"]).version == 1
+    assert [one.status for one in Delivery.objects.filter(subscription__subscriber__name="somebody")] == ["PENDING"]
+
+
+def test_lists_have_nothing_of_others(portal: Client, own: Subscription, theirs: dict[str, int]) -> None:
+    mine = delivered(own)
+    for address in (*pages(), f"/portal/deliveries?subscription={theirs['subscriptions']}"):
+        content = portal.get(address).content.decode()
+        assert "somebody" not in content
+        assert not any(re.search(rf"\b{number}\b", content) for name, number in theirs.items() if name == "deliveries")
+    assert str(mine.pk) in portal.get("/portal/deliveries").content.decode()
+    refused = send(portal, "/portal/replays", subscription=str(theirs["subscriptions"]), start="")
+    assert (refused.status_code, Replay.objects.count()) == (400, 1)
+
+
+def test_without_a_session_no_page_opens(own: Subscription, theirs: dict[str, int]) -> None:
+    _, token = factories.api_key()
+    for address in (*pages(), *addresses_of_one(theirs), "/portal/leave"):
+        for cookie in ("", "brk_" + "A" * 43, token):
+            browser = Client()
+            browser.cookies[COOKIE] = cookie
+            assert [browser.get(address).status_code, browser.post(address).status_code] == [401, 401]
+
+
+def test_a_link_opens_once_and_asks_before(management: Client, own: Subscription) -> None:
+    link = linked(management, label="ann")
+    address = link["url"].removeprefix(configured.PUBLIC_URL)
+    asked = Client().get(address)
+    assert (asked.status_code, asked.cookies) == (200, {})
+    assert opened(link).get("/portal/").status_code == 200
+    assert [Client().post(address).status_code, Client().post("/portal/open/unknown").status_code] == [410, 410]
+    key = ApiKey.objects.get(pk=link["api_key"])
+    assert (key.kind, key.scopes, key.is_portal, key.label) == (KeyKind.SUBSCRIBER, [*PORTAL_SCOPES], True, "ann")
+    assert address.rpartition("/")[2] not in Client().get(address).content.decode()
+
+
+def test_a_session_ends_with_its_key_and_is_forgotten(management: Client, own: Subscription) -> None:
+    link, other = linked(management, expires_in_seconds=60), linked(management)
+    portal = opened(link)
+    assert management.post(f"/api/v1/api-keys/{link['api_key']}/revoke").status_code == 200
+    assert portal.get("/portal/").status_code == 401
+    assert management.post(f"/api/v1/api-keys/{other['api_key']}/revoke").status_code == 200
+    assert Client().post(other["url"].removeprefix(configured.PUBLIC_URL)).status_code == 410
+    forget_ended_portal_keys(timezone.now() + timedelta(seconds=61))
+    assert [key.pk for key in ApiKey.objects.filter(is_portal=True)] == [other["api_key"]]
+
+
+def test_who_leaves_has_left(portal: Client, own: Subscription) -> None:
+    cookie = portal.cookies[COOKIE].value
+    assert send(portal, "/portal/leave").status_code == 200
+    portal.cookies[COOKIE] = cookie
+    assert portal.get("/portal/").status_code == 401
+
+
+def test_a_narrow_link_only_shows(management: Client, own: Subscription) -> None:
+    portal = opened(linked(management, scopes=[]))
+    page = portal.get(f"/portal/subscriptions/{own.pk}").content.decode()
+    assert ("<button>Pause" in page, "Save" in page) == (False, False)
+    assert send(portal, f"/portal/subscriptions/{own.pk}/pause").status_code == 403
+    assert send(portal, f"/portal/subscriptions/{own.pk}", endpoint="http://127.0.0.1/").status_code == 403
+
+
+def test_links_open_no_more_than_their_issuer(own: Subscription) -> None:
+    _, token = factories.api_key(scopes=["keys", "read"])
+    issuer = Client(headers={"Authorization": f"Bearer {token}"})
+    address = "/api/v1/subscribers/warehouse/portal-links"
+    assert issuer.post(address, {}, "application/json").json()["code"] == "beyond_issuer"
+    assert issuer.post(address, {"scopes": ["read"]}, "application/json").status_code == 201
+
+
+def test_forms_of_other_sites_are_refused(portal: Client, own: Subscription) -> None:
+    for address in (*addresses_of_one({"subscriptions": own.pk, "deliveries": 1, "replays": 1}), "/portal/leave"):
+        assert portal.post(address, {FORM_TOKEN: "of another"}).status_code == 403
+    assert portal.get("/portal/").status_code == 200
+
+
+def test_only_chosen_sites_frame_the_portal(management: Client, own: Subscription, settings: Any) -> None:
+    address = linked(management)["url"].removeprefix(configured.PUBLIC_URL)
+    page = Client().get(address)
+    assert ("frame-ancestors 'none'" in page["Content-Security-Policy"], page["X-Frame-Options"]) == (True, "DENY")
+    assert (page["Referrer-Policy"], page["Cache-Control"]) == ("no-referrer", "no-store")
+    settings.PORTAL_ORIGINS, settings.PORTAL_LOGO = ["https://app.example.org"], "https://www.example.org/logo.svg"
+    page = Client().get(address)
+    policy = page["Content-Security-Policy"].split("; ")
+    assert {"frame-ancestors https://app.example.org", "img-src 'self' https://www.example.org"} <= {*policy}
+    assert "X-Frame-Options" not in page
+    name, *flags = Client().post(address)["Set-Cookie"].split("; ")
+    assert name.startswith(COOKIE)
+    assert {"HttpOnly", "Path=/", "SameSite=None", "Secure", "Partitioned"} <= {*flags}
+
+
+def test_a_cookie_is_for_pages_of_the_portal_itself(management: Client, own: Subscription) -> None:
+    cookie = opened(linked(management, expires_in_seconds=600)).cookies[COOKIE]
+    assert (cookie["httponly"], cookie["samesite"], cookie["domain"], 590 < cookie["max-age"] <= 600) == (
+        *(True, "Lax", ""),
+        True,
+    )
+
+
+def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscription, receiver: Receiver) -> None:
+    fields = {"event_type": "Shop.*", "endpoint": receiver.url("/a"), "headers": "X-Team: blue\r\n", "filter": ""}
+    made = send(portal, "/portal/subscriptions/new", **fields)
+    stored = Subscription.objects.exclude(pk=own.pk).get()
+    assert (stored.event_pattern, stored.subscriber, stored.headers) == ("Shop.*", own.subscriber, {"X-Team": "blue"})
+    assert stored.signing_secret in made.content.decode()
+    address = f"/portal/subscriptions/{stored.pk}"
+    kept = {"headers": "X-Team:", "endpoint": receiver.url("/b"), "version": str(stored.version)}
+    assert send(portal, address, **kept).headers["Location"] == f"{address}?done=saved"
+    stored.refresh_from_db()
+    assert (stored.endpoint, stored.headers) == (receiver.url("/b"), {"X-Team": "blue"})
+    assert b"version" in send(portal, address, **kept).content
+    assert b"Answered 200" in send(portal, f"{address}/send-test-event").content
+    for operation, status in (("pause", "ACTIVE"), ("resume", "ACTIVE"), ("inactivate", "INACTIVE")):
+        done = send(portal, f"{address}/{operation}")
+        assert done.headers["Location"] == f"{address}?done={operation}"
+        assert OPERATIONS["subscriptions"][operation].done in portal.get(done.headers["Location"]).content.decode()
+        stored.refresh_from_db()
+        assert (stored.status, stored.paused_since is not None) == (status, operation == "pause")
+    rotated = send(portal, f"{address}/rotate-secret").content.decode()
+    stored.refresh_from_db()
+    assert stored.signing_secret in rotated
+    assert send(portal, f"{address}/delete").headers["Location"] == "/portal/?done=delete"
+
+
+def test_a_filter_is_tried_before_it_is_saved(portal: Client, own: Subscription) -> None:
+    address, tried = f"/portal/subscriptions/{own.pk}/filter", "$$->'Body'->>'state' = 'open'"
+    shown = send(portal, address, filter=tried, body='{"state": "shut"}').content.decode()
+    assert ("No match" in shown, "<code>shut</code>" in shown) == (True, True)
+    assert b"Match" in send(portal, address, filter=tried, message_id=str(delivered(own).message_id)).content
+    assert send(portal, address, filter="$$->", body="{}").status_code == 400
+    assert send(portal, address, filter=tried, save="", version="1").status_code == 302
+    own.refresh_from_db()
+    assert own.filter == tried
+
+
+def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, management: Client, receiver: Receiver) -> None:
+    receiver.on("/a", answer(404, b"<gone>"))
+    own = factories.subscription(factories.subscriber("warehouse"), endpoint=receiver.url("/a"))
+    broker.publish_bodies(own.event_type, b"{}")
+    broker.run_worker_until_done()
+    failed, portal = Delivery.objects.get(), opened(linked(management))
+    assert f"{failed.pk}</a>" in portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
+    page = portal.get(f"/portal/deliveries/{failed.pk}").content.decode()
+    assert ("404 after" in page, "&lt;gone&gt;" in page) == (True, True)
+    again = send(portal, f"/portal/deliveries/{failed.pk}/resubmit")
+    new = Delivery.objects.get(resubmit_of=failed.pk)
+    assert again.headers["Location"] == f"/portal/deliveries/{new.pk}?done=resubmit"
+
+
+def test_a_replay_is_counted_and_then_started(portal: Client, own: Subscription) -> None:
+    assert b"0 deliveries would be sent again" in send(portal, "/portal/replays").content
+    started = send(portal, "/portal/replays", subscription=str(own.pk), start="", **{"from": "2026-01-01T00:00"})
+    assert (started.status_code, Replay.objects.get().selection["from"][:16]) == (302, "2026-01-01T00:00")
