@@ -1,8 +1,6 @@
 """Clocks are set ahead and back: nothing is lost, and work waits for no time that the right clock has yet to reach."""
 
 import itertools
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load, publisher_of
 from tests.support.faults.mailbox_clients import acknowledge, never_acknowledge
 from tests.support.faults.mailbox_load import MailboxLoad
+from tests.support.faults.power import compiled
 from tests.support.real_broker import Broker, running_broker
 
 AHEAD_SECONDS = 25.0
@@ -41,11 +40,7 @@ Set = Callable[[timedelta], None]
 @contextmanager
 def clock_of_its_own(child: Child, folder: Path) -> Iterator[Set]:
     """Restart a process with a wall clock of its own inside; give what sets that ahead of the right time, or back."""
-    library, shift = folder / "shifted_clock.so", folder / "shift"
-    compiler = shutil.which("gcc")
-    if not compiler:
-        pytest.skip("gcc, which compiles what shifts a process's clock, is not installed")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, SHIFTED_CLOCK], check=True)
+    library, shift = compiled(SHIFTED_CLOCK, folder), folder / "shift"
     shift.write_bytes(bytes(8))
 
     def set_ahead(by: timedelta) -> None:

@@ -1,12 +1,15 @@
 """PostgreSQL killed, restarted, away, its sessions ended, restored: what was acknowledged is kept, in order."""
 
+import itertools
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from broker_project.stack.load.wait import wait_until
@@ -25,11 +28,14 @@ from tests.support.faults.breakage import (
     restore,
     send,
     set_ids_back,
+    terminating,
 )
 from tests.support.faults.exchanges import extra_copies
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import AFTERWARDS, BATCH, Load, stop_all
+from tests.support.faults.power import power_of
 from tests.support.faults.proxy import proxied
+from tests.support.faults.workload import dice
 from tests.support.real_broker import Broker
 
 pytestmark = pytest.mark.behaviour("4.11", "11.3")
@@ -37,6 +43,7 @@ pytestmark = pytest.mark.behaviour("4.11", "11.3")
 MAX_RESTART = 15.0
 AWAY_SECONDS = 60.0
 FULL_SECONDS = 5.0
+LOSSES = 5
 MAX_REFUSAL = 8.0
 """After which a publisher knows that its call was not taken."""
 MAX_RETURN = 5.0
@@ -115,6 +122,38 @@ def test_postgresql_takes_nothing_for_a_minute(load: Load, figures: Report, way:
     assert len(calls) >= AWAY_SECONDS / MAX_REFUSAL
     assert {call.status for call in calls} == {503}
     assert max(call.seconds for call in calls) <= MAX_REFUSAL
+
+
+def store_unsynced(broker: Broker, stored: list[int]) -> None:
+    """Store a row after the other, in transactions that do not wait to be synced, until the database is gone."""
+    with suppress(psycopg.OperationalError), terminating(broker) as connection:
+        connection.execute("SET synchronous_commit = off")
+        for number in itertools.count():
+            connection.execute("INSERT INTO unsynced VALUES (%s)", [number])
+            stored.append(number)
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+@pytest.mark.case("postgresql-power-lost")
+def test_what_is_not_synced_is_lost_with_the_power(load: Load, figures: Report, tmp_path: Path) -> None:
+    unsynced: list[int] = []
+    with terminating(load.broker) as connection:
+        connection.execute("CREATE TABLE unsynced (number int)")
+    with power_of(load.broker, tmp_path, dice("power")) as power:
+        load.start()
+        for _ in range(LOSSES):
+            threading.Thread(target=store_unsynced, args=[load.broker, unsynced], daemon=True).start()
+            load.wait_for(AFTERWARDS)
+            with load.fault():
+                power.lose()
+        load.wait_for(AFTERWARDS)
+        seen = figures()
+    ((kept,),) = load.broker.ask("SELECT count(*) FROM unsynced")
+    with terminating(load.broker) as connection:
+        connection.execute("DROP TABLE unsynced")
+    assert kept < len(unsynced), "what was not synced has to be lost"
+    assert (seen.broken, seen.max_per_fault <= 1) == ({}, True)
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("2.1", "11.5")
