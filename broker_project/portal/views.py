@@ -7,17 +7,18 @@ from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
 from broker_project.portal.session import Portal, Refused, keep_token, page, public_page
+from delivery.status.subscriber_status import subscriber_status
 from delivery.statuses import DeliveryStatus
 from subscriptions.credentials import keys
 from subscriptions.credentials.portal_links import open_link
 from subscriptions.credentials.tokens import digest_of
-from subscriptions.models import ApiKey
+from subscriptions.models import ApiKey, Subscriber
 
 SAVED: Final = "saved"
 WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -66,12 +67,18 @@ def leave(portal: Portal) -> HttpResponse:
 @page
 def overview(portal: Portal) -> HttpResponse:
     """Show how the subscriber is, its numbers and its subscriptions."""
+    subscriber, now = get_object_or_404(Subscriber, pk=portal.key.subscriber_id), timezone.now()
+    health = subscriber_status(subscriber, now)
+    cursor = {name: value for name, value in portal.request.GET.items() if name == "cursor"}
+    listed = portal.call("GET", "subscriptions", query=urlencode({"limit": LISTED, **cursor}))
     return portal.page(
         "overview",
-        line=portal.call("GET", f"subscribers/{portal.subscriber}/line"),
+        health=health,
+        health_sentence=health.sentence(now),
         numbers=portal.call("GET", f"subscribers/{portal.subscriber}/statistics"),
         dead=portal.call("GET", "dead-letters/counts"),
-        subscriptions=_subscriptions(portal),
+        subscriptions=listed["items"],
+        pages=_pages(listed),
         note=_note(portal, "subscriptions"),
     )
 
@@ -79,6 +86,11 @@ def overview(portal: Portal) -> HttpResponse:
 def _subscriptions(portal: Portal) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = portal.call("GET", "subscriptions", query=f"limit={LISTED}")["items"]
     return found
+
+
+def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
+    """Return the queries of the pages before and behind one of the API; empty: there is none."""
+    return {name: urlsplit(listed.get(name) or "").query for name in ("previous", "next")}
 
 
 def _note(portal: Portal, records: str) -> str:
@@ -187,7 +199,7 @@ def _sample(portal: Portal, event_type: str | None) -> str:
 
 def _message_in(form: QueryDict) -> dict[str, Any]:
     """Return the stored message that a form names, or the one that it has."""
-    if number := form.get("message_id", "").strip():
+    if number := _text(form, "message_id").removeprefix("msg_"):
         return {"message_id": int(number) if number.isdecimal() else number}
     filter_string = form.get("filter_string", "")
     return {"body": form.get("body", ""), **({"filter_string": filter_string} if filter_string else {})}
@@ -203,15 +215,17 @@ def deliveries(portal: Portal) -> HttpResponse:
         found = portal.call("GET", "deliveries", query=urlencode(query))
     except Refused as refused:
         found, errors = {"items": []}, refused.errors
+    subscriptions = _subscriptions(portal)
+    events = {one["id"]: one["event_type"] or one["event_pattern"] for one in subscriptions}
     return portal.page(
         "deliveries",
         _status(errors),
-        found=found["items"],
-        pages={name: urlsplit(found.get(name) or "").query for name in ("previous", "next")},
+        found=[(one, events.get(one["subscription_id"], "")) for one in found["items"]],
+        pages=_pages(found),
         form=given,
         errors=errors,
         statuses=DeliveryStatus.choices,
-        subscriptions=_subscriptions(portal),
+        subscriptions=subscriptions,
     )
 
 

@@ -8,7 +8,6 @@ from django.utils.dateparse import parse_datetime
 
 from broker_project.core.admin.theme import relative
 from delivery.models import ReplayState
-from delivery.status.line_status import LineState
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Status
 
@@ -16,7 +15,6 @@ register = template.Library()
 
 STATES: Final[dict[str, type[Choices]]] = {
     "delivery": DeliveryStatus,
-    "line": LineState,
     "replay": ReplayState,
     "subscription": Status,
 }
@@ -24,7 +22,7 @@ STATES: Final[dict[str, type[Choices]]] = {
 
 @register.filter
 def state(name: str, of: str) -> str:
-    """Return the word by which people read the state of a delivery, line, replay or subscription."""
+    """Return the word by which people read the state of a delivery, replay or subscription."""
     return str(STATES[of](name).label)
 
 
