@@ -354,7 +354,7 @@ UNFOLD = {
     "SITE_HEADER": "Broker",
     "SITE_SYMBOL": "hub",
     "ENVIRONMENT": lambda _: ("UTC", "info"),
-    "STYLES": [lambda _: static("broker_project/admin.css")],
+    "STYLES": [lambda _: static("broker_project/admin.css"), lambda _: static("broker_project/timeline.css")],
     "SCRIPTS": [lambda _: static("broker_project/copy.js")],
     "DASHBOARD_CALLBACK": "analytics.admin.dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},

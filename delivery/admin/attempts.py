@@ -1,15 +1,16 @@
 """Attempts in the admin: one request and its answer; and to whom deliveries go, as all lists of them show it."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import Prefetched, column
-from broker_project.core.admin.theme import preformatted, table
-from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, link_to, text_of, yes_or_no
+from delivery.admin.read_only import ReadOnlyAdmin, link_to, may_see_contents, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
+from delivery.status.timeline import exchange_of
 
 
 def _callbacks_of(deliveries: Sequence[Delivery]) -> dict[int | None, Callback]:
@@ -50,9 +51,9 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     list_select_related = ("delivery__subscription__subscriber",)
     fields = (
         *("id", "delivery_link", "subscriber", "number", "by_hand", "started_at", "duration_ms"),
-        *("status_code", "error", "retry_action", "head", "excerpt"),
+        *("status_code", "error", "retry_action"),
     )
-    contents = ("head", "excerpt")
+    change_form_outer_before_template = "delivery/attempt_story.html"
 
     def prefetch(self, rows: Sequence[Attempt]) -> None:
         """Read the callbacks of all replies among the attempts' deliveries."""
@@ -62,21 +63,10 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     subscriber = column("subscriber", lambda attempt: addressee_of(attempt.delivery))
     by_hand = column("by hand", lambda attempt: yes_or_no(attempt.is_by_hand))
     retry_action = column("retry action", lambda attempt: attempt.meaning or "-")
-    head = column("answer headers", lambda attempt: preformatted(text_of(attempt.answer_headers)))
-    excerpt = column("answer body (beginning)", lambda attempt: preformatted(text_of(attempt.answer_excerpt)))
 
-
-def attempts_table(delivery: Delivery) -> SafeString:
-    """Return the attempts of a delivery, oldest first."""
-    rows = [
-        [
-            link_to("delivery_attempt", one.pk, f"{one.number}, by hand" if one.is_by_hand else one.number),
-            one.started_at,
-            one.status_code or "-",
-            one.error or "-",
-            f"{one.duration_ms} ms",
-            one.meaning or "-",
-        ]
-        for one in delivery.attempt_set.order_by("id")[:MAX_SHOWN]  # and each knows its delivery
-    ]
-    return table(["number", "started", "status", "error", "duration", "retry action"], rows)
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Attempt, **options: Any
+    ) -> HttpResponse:
+        """Show its request beside its answer above its fields."""
+        context |= {"exchange": exchange_of(obj), "shows_contents": may_see_contents(request)}
+        return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]

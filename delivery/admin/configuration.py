@@ -17,7 +17,7 @@ from broker_project.core.admin.model_admin import action, column, permission
 from broker_project.core.admin.theme import ActionVariant
 from delivery.admin.lines import main_line_of
 from delivery.admin.mailboxes import mailbox_link
-from delivery.admin.read_only import counted, id_in, link_to, link_to_list, plural, text_of
+from delivery.admin.read_only import counted, id_in, link_to, link_to_list, plural
 from delivery.admin.replayable import replay_address
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
@@ -27,6 +27,7 @@ from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
 from delivery.status.delivery_search import deliveries_of
 from delivery.status.line_status import MAX_COUNTED, unfinished_of
+from delivery.status.sent_requests import text_of
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.configured import INACTIVATING, record_actions
 from subscriptions.admin.event_types import EventTypeAdmin

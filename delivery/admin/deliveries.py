@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import get_content_type_for_model
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -25,11 +27,9 @@ from broker_project.core.admin.model_admin import (
     state_column,
 )
 from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget, relative
-from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
     MAX_SHOWN,
-    MAX_SHOWN_BYTES,
     STATUS_COLOURS,
     counted,
     id_in,
@@ -49,6 +49,8 @@ from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
 from delivery.status.line_status import MAX_COUNTED
+from delivery.status.sent_requests import MAX_SHOWN_BYTES
+from delivery.status.timeline import Moment, timeline_of
 from delivery.statuses import DeliveryStatus, WaitsFor
 from delivery.webhook.request import GROUP_ID_PREFIX
 
@@ -99,8 +101,9 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
         *("fetches", "in_flight_until", "not_before", "expires_at", "repeats", "resubmitted_as", "replay_link"),
         *("is_uncertain", "is_cancel_requested", "size"),
-        *("created_at", "finished_at", "attempt_table", "group_table"),
+        *("created_at", "finished_at", "group_table"),
     )
+    change_form_outer_before_template = "delivery/delivery_story.html"
     search_help_text = f"An id; or a group's id with {GROUP_ID_PREFIX}"
     actions = ("release_chosen", "try_chosen_now")
     actions_detail: ClassVar[tuple[str, ...]] = ("try_now", "release", "resubmit")
@@ -127,7 +130,6 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     )
     is_uncertain = column("uncertain", lambda delivery: yes_or_no(delivery.uncertain))
     is_cancel_requested = column("cancel requested", lambda delivery: yes_or_no(delivery.cancel_requested))
-    attempt_table = column("attempt history", attempts_table)
     group_table = column("group", lambda delivery: group_deliveries_table(delivery.message_id, delivery.group_id))
 
     has_release_permission = permission("delivery.change_delivery")
@@ -137,6 +139,19 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         rows: QuerySet[Delivery] = super().get_queryset(request)
         newest = newest_deliveries(request.GET)
         return rows if newest is None else rows.filter(pk__in=newest)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Delivery, **options: Any
+    ) -> HttpResponse:
+        """Show its story above its fields."""
+        done = LogEntry.objects.filter(
+            content_type=get_content_type_for_model(obj), object_id=str(obj.pk)
+        ).select_related("user")
+        moments = timeline_of(obj, timezone.now()).moments(
+            obj, [Moment(one.action_time, f"{one.user}: {one.get_change_message()}") for one in done[:MAX_SHOWN]]
+        )
+        context |= {"moments": moments, "shows_contents": may_see_contents(request)}
+        return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
         """Return the delivery of this id, or the deliveries of this group."""

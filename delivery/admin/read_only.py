@@ -22,6 +22,7 @@ from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column
 from broker_project.core.admin.theme import link, preformatted
 from delivery.models import Attempt, DeadLetter, Delivery, Message, QueueGroup
 from delivery.status.line_status import MAX_COUNTED
+from delivery.status.sent_requests import MAX_SHOWN_BYTES, text_of
 from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 
@@ -29,8 +30,6 @@ Record = TypeVar("Record", bound=Model)
 
 MAX_SHOWN: Final = 100
 """How many rows a table within a page has."""
-MAX_SHOWN_BYTES: Final = 64 * 1024
-"""How much of a body a page shows; most bodies are smaller."""
 MAX_ID_DIGITS: Final = 18
 ID_PREFIXES: Final[Mapping[type[Model], str]] = {
     Message: "msg_",
@@ -147,11 +146,6 @@ def payload_of(message: Message) -> SafeString:
     rest = message.size - MAX_SHOWN_BYTES
     more = f"\n… and {rest} more bytes" if rest > 0 else ""
     return preformatted(text_of(bytes(message.body)[:MAX_SHOWN_BYTES]) + more)
-
-
-def text_of(content: bytes | memoryview | None) -> str:
-    """Return stored bytes as text; what is not UTF-8 is escaped, and nothing is interpreted."""
-    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
 
 
 def is_id(text: str) -> bool:

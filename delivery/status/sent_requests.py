@@ -31,9 +31,11 @@ from delivery.webhook.request import (
 from subscriptions.endpoints import DEFAULT_METHOD, parse_endpoint
 from subscriptions.models import FormerDestination
 
+MAX_CHANGES: Final = 1_000
+"""Changes of configuration during a delivery that are taken into account."""
 SHOWN_MASK: Final = MASK.decode()
-MAX_CURL_BYTES: Final = 64 * 1024
-"""A body that is larger is not part of a command: a shell takes arguments of 128 KiB."""
+MAX_SHOWN_BYTES: Final = 64 * 1024
+"""How much of a body is shown; most are smaller. A larger one is no part of a command: a shell takes 128 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,21 @@ class SentRequest:
     """Of the body, in bytes."""
 
     @property
+    def body_text(self) -> str:
+        """The body as it is shown, cut."""
+        if self.body is None:
+            return f"A script made these {self.size} bytes, too many to be kept."
+        rest = self.size - MAX_SHOWN_BYTES
+        return text_of(self.body[:MAX_SHOWN_BYTES]) + (f"\n… and {rest} more bytes" if rest > 0 else "")
+
+    @property
     def curl(self) -> str:
         """The command that sends it again, once the masked values are put in."""
         command = ["curl", "--request", self.method, self.url]
         for name, value in self.headers:
             command += ["--header", f"{name}: {value}" if value else f"{name};"]
         before = ""
-        if self.body is None or self.size > MAX_CURL_BYTES:
+        if self.body is None or self.size > MAX_SHOWN_BYTES:
             command += ["--data-binary", "@body"]
         elif (text := _shell_text(self.body)) is not None:
             command += ["--data-raw", text]
@@ -95,7 +105,7 @@ class Configurations:
             subscriber_id=subscription.subscriber_id,
             at__gt=since,
         )
-        self._changes = [*changes.order_by("at", "id")]
+        self._changes = [*changes.order_by("at", "id")[:MAX_CHANGES]]
         self._now = FormerDestination(
             header_names=subscription.header_names or [],
             endpoint=subscription.endpoint,
@@ -117,7 +127,10 @@ class SentRequests:
 
     def __init__(self, delivery: Delivery, attempts: Sequence[Attempt]) -> None:
         self._delivery = delivery
-        self._content = _content_of(delivery)
+        found = Message.objects.select_related("event_type", "publisher").filter(pk=delivery.message_id or 0)
+        self.message = found.first()
+        """None: it is not kept any more."""
+        self._content = _content_of(self.message) if self.message else None
         self._configurations: Configurations | None = None
         self._reply_to = self._callback_url = ""
         if delivery.subscription and attempts:
@@ -170,6 +183,11 @@ class SentRequests:
         )
 
 
+def text_of(content: bytes | memoryview | None) -> str:
+    """Return stored bytes as text; what is not UTF-8 is escaped, and nothing is interpreted."""
+    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
+
+
 def webhook_id_of(delivery: Delivery) -> str:
     """Return the id that its receivers know."""
     group_id = delivery.group_id
@@ -181,11 +199,8 @@ def _deliveries_of_group(delivery: Delivery) -> list[int]:
     return [*of_group.values_list("pk", flat=True)]
 
 
-def _content_of(delivery: Delivery) -> Content | None:
-    """Return what is delivered of its message as published; None if that is gone."""
-    message = Message.objects.select_related("event_type").filter(pk=delivery.message_id or 0).first()
-    if message is None:
-        return None
+def _content_of(message: Message) -> Content:
+    """Return what is delivered of a message as published."""
     return content_of(
         message.pk,
         message.event_type.name if message.event_type else "",

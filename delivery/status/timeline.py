@@ -1,16 +1,32 @@
 """The story of one delivery: where it comes from, each request beside its answer, what followed and by which rule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple
 
-from delivery.models import Attempt, Delivery
-from delivery.outcomes import CALLBACK, QUEUE, SUSPENDED, TEAMFORGE, USED_UP, Answered, RetryAction, Unreachable, decide
+from delivery.models import Attempt, Delivery, Message
+from delivery.outcomes import (
+    CALLBACK,
+    NO_ANSWER,
+    QUEUE,
+    SUSPENDED,
+    TEAMFORGE,
+    USED_UP,
+    Answered,
+    RetryAction,
+    Unreachable,
+    decide,
+)
 from delivery.retry import THROTTLING
-from delivery.status.sent_requests import SentRequest, SentRequests
+from delivery.status.sent_requests import SentRequest, SentRequests, text_of
+from delivery.status.wait import Wait, wait_of
+from delivery.statuses import DeliveryStatus
 
 MAX_EXCHANGES: Final = 100
 """Attempts that are told of, the newest."""
+TOLD_WITH: Final = ("subscription__subscriber", "subscription__retry_policy", "line", "group")
+"""Joined, what is gone is None; read one by one, it would be an error."""
 DEFAULT_POLICY: Final = "TeamForge"
 EFFECTS: Final = {
     RetryAction.HOLD: "holds the line: the delivery is tried again before anything that must not overtake it",
@@ -32,6 +48,34 @@ class Exchange(NamedTuple):
     decision: str
     """What followed by which rule, as a sentence."""
 
+    @property
+    def result(self) -> str:
+        """What came back, in a few words."""
+        attempt = self.attempt
+        if attempt.status_code is None:
+            return f"no answer after {attempt.duration_ms} ms: {attempt.error.removeprefix(NO_ANSWER)}"
+        return f"{attempt.status_code} in {attempt.duration_ms} ms"
+
+    @property
+    def answer_head(self) -> str:
+        """Status line and headers of the answer, cut."""
+        return text_of(self.attempt.answer_headers)
+
+    @property
+    def answer_body(self) -> str:
+        """The beginning of the answer's body."""
+        return text_of(self.attempt.answer_excerpt)
+
+
+class Moment(NamedTuple):
+    """One line of the story."""
+
+    at: datetime | None
+    """None: now."""
+    text: str
+    exchange: Exchange | None = None
+    next_try_at: datetime | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -43,29 +87,57 @@ class Timeline:
     """The newest `MAX_EXCHANGES`, in their order."""
     left_out: int
     """Attempts before them."""
+    wait: Wait | None
+    """What it waits for; None: it has ended."""
+
+    def moments(self, delivery: Delivery, more: Iterable[Moment] = ()) -> list[Moment]:
+        """Return the story line by line, with `more` of what happened; last what the delivery waits for."""
+        told = [Moment(delivery.created_at, self.origin), *more]
+        for one in self.exchanges:
+            by_hand = ", by hand" if one.attempt.is_by_hand else ""
+            told.append(Moment(one.attempt.started_at, f"Attempt {one.attempt.number}{by_hand}: {one.result}", one))
+        if self.left_out:
+            told.append(Moment(self.exchanges[0].attempt.started_at, f"{self.left_out} attempts before are not shown."))
+        if delivery.finished_at:
+            ended = DeliveryStatus(delivery.status).label
+            reason = f": {delivery.reason}" if delivery.reason else ""
+            told.append(Moment(delivery.finished_at, f"Ended as {ended}{reason}."))
+        now = [Moment(None, self.wait.why, next_try_at=self.wait.next_try_at)] if self.wait else []
+        return sorted(told, key=lambda one: (one.at, one.exchange is not None)) + now
 
 
-def timeline_of(delivery: Delivery) -> Timeline:
+def timeline_of(delivery: Delivery, now: datetime) -> Timeline:
     """Return what happened to a delivery; the number of queries does not grow with its attempts."""
+    delivery = Delivery.objects.select_related(*TOLD_WITH).get(pk=delivery.pk)
     newest = [*delivery.attempt_set.order_by("-id")[: MAX_EXCHANGES + 1]][::-1]
     attempts = newest[-MAX_EXCHANGES:]
     requests = SentRequests(delivery, attempts)
     exchanges = [Exchange(one, requests.of(one), _decision(delivery, one, requests)) for one in attempts]
     left_out = max(0, attempts[0].number - 1) if len(newest) > MAX_EXCHANGES else 0
-    return Timeline(_origin(delivery), exchanges, left_out)
+    return Timeline(_origin(delivery, requests.message), exchanges, left_out, wait_of(delivery, now))
 
 
-def _origin(delivery: Delivery) -> str:
+def exchange_of(attempt: Attempt) -> Exchange | None:
+    """Return an attempt with its request; None if its delivery is gone."""
+    delivery = Delivery.objects.select_related(*TOLD_WITH).filter(pk=attempt.delivery_id or 0).first()
+    if delivery is None:
+        return None
+    requests = SentRequests(delivery, [attempt])
+    return Exchange(attempt, requests.of(attempt), _decision(delivery, attempt, requests))
+
+
+def _origin(delivery: Delivery, message: Message | None) -> str:
     if delivery.replay_id:
         repeated = f" It repeats delivery {delivery.resubmit_of}." if delivery.resubmit_of else ""
         return f"Created by replay {delivery.replay_id}.{repeated}"
     if delivery.resubmit_of:
         return f"Resubmitted by hand: it repeats delivery {delivery.resubmit_of}."
-    message = delivery.message
     if message is None:
         return "Published. The message is not kept any more."
+    if delivery.subscription_id is None:
+        return f"The reply to a callback: message {message.pk}."
     by = f"by {message.publisher}" if message.publisher else "with a management key"
-    return f"Published {by}." if delivery.subscription_id else "The reply to a callback."
+    return f"Published {by}: message {message.pk}."
 
 
 def _decision(delivery: Delivery, attempt: Attempt, requests: SentRequests) -> str:

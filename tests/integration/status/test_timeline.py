@@ -5,7 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from broker_project.stack.load.receiver import Received, Receiver, answer, raw
 from broker_project.stack.load.wait import wait_until
@@ -24,6 +28,7 @@ from subscriptions import edit
 from subscriptions.models import EventKind, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.support import broker, factories
+from tests.support.admin import browser_with, change_page
 from tests.support.broker import Worker
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +54,7 @@ def rebuilt(request: SentRequest | None) -> dict[str, str]:
 
 def assert_as_sent(delivery: Delivery, log: list[Received], *configured: tuple[str, ...]) -> None:
     """Compare the requests of a timeline with those that arrived; `configured`: of each, the configured headers."""
-    exchanges = timeline_of(delivery).exchanges
+    exchanges = timeline_of(delivery, timezone.now()).exchanges
     assert [(one.request and one.request.method, one.request and one.request.body) for one in exchanges] == [
         (one.method, one.body) for one in log
     ]
@@ -82,9 +87,9 @@ def test_requests_are_shown_as_they_were_sent_whatever_was_changed_since(
     delivery.refresh_from_db()
     assert_as_sent(delivery, receiver.log, ("x-tenant", "authorization"), ("x-other",), ("x-other", "x-ours"))
     assert receiver.log[2].is_flagged
-    text = repr(timeline_of(delivery))
+    text = repr(timeline_of(delivery, timezone.now()))
     assert not [secret for secret in SECRETS if secret in text]
-    assert [one.decision for one in timeline_of(delivery).exchanges] == [
+    assert [one.decision for one in timeline_of(delivery, timezone.now()).exchanges] == [
         "5xx defers the delivery: it is tried again later, and others go on meanwhile (retry policy TeamForge).",
         f"No answer {EFFECTS[RetryAction.HOLD]} (retry policy TeamForge).",
         "2xx ends the delivery as Delivered (retry policy TeamForge).",
@@ -104,7 +109,7 @@ def test_what_a_script_made_is_kept_up_to_a_limit(receiver: Receiver, worker: Wo
     broker.wait_until_done()
     small, large = Delivery.objects.order_by("pk")
     assert_as_sent(small, receiver.log[:1], ())
-    (exchange,) = timeline_of(large).exchanges
+    (exchange,) = timeline_of(large, timezone.now()).exchanges
     assert exchange.request
     assert (exchange.request.body, exchange.request.size) == (None, 9000)
     kept = bytes(Attempt.objects.get(delivery=large).sent or b"")
@@ -130,7 +135,7 @@ def test_requests_of_a_group_have_its_number_and_no_callback_address(receiver: R
     for delivery, path in zip(Delivery.objects.order_by("pk"), ("/1", "/2"), strict=True):
         log = receiver.of(path)
         assert_as_sent(delivery, log, *[()] * len(log))
-        assert TO_THE_NEXT in timeline_of(delivery).exchanges[0].decision
+        assert TO_THE_NEXT in timeline_of(delivery, timezone.now()).exchanges[0].decision
 
 
 @pytest.mark.parametrize("body", [b'it\'s\n$HOME `x` "y"', b"@/etc/passwd", b"", "\u00fc\u202e".encode()])
@@ -195,3 +200,47 @@ def test_a_subscriber_says_in_one_sentence_how_it_is_doing(wanted: Subscription)
         " The next try is in 41 s."
     )
     assert subscriber_status(wanted.subscriber, now).state == LineState.HELD
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.mark.behaviour("10.4")
+def test_pages_show_request_and_answer_as_text_to_those_who_may_see_contents(
+    admin: Client, wanted: Subscription
+) -> None:
+    change(wanted, headers={"X-Secret": "tell-nobody"})
+    broker.publish_bodies(wanted.event_type, HOSTILE.encode(), headers=[("X-Tag", HOSTILE)])
+    delivery = Delivery.objects.get()
+
+    def attempt(number: int) -> Attempt:
+        return Attempt.objects.create(
+            delivery=delivery,
+            number=number,
+            started_at=timezone.now(),
+            duration_ms=12,
+            status_code=500,
+            answer_headers=b"HTTP/1.1 500 no\r\nX-A: " + HOSTILE.encode(),
+            answer_excerpt=HOSTILE.encode() + b"\xfe",
+        )
+
+    first = attempt(1)
+    with CaptureQueriesContext(connection) as with_one:
+        change_page(admin, delivery)
+    for number in range(2, 103):
+        attempt(number)
+    with CaptureQueriesContext(connection) as with_many:
+        page = change_page(admin, delivery)
+    assert len(with_many) == len(with_one) <= 30
+    assert "2 attempts before are not shown." in page
+    for text in (page, change_page(admin, first)):
+        assert HOSTILE not in text
+        assert f"X-Tag: {escape(HOSTILE)}" in text
+        assert f"{escape(HOSTILE)}\\xfe" in text
+        assert "X-Secret: ***" in text
+        assert "tell-nobody" not in text
+    other = browser_with("delivery.view_delivery", "delivery.view_attempt")
+    for row in (delivery, first):
+        text = change_page(other, row)
+        assert escape(HOSTILE) not in text
+        assert "500 in 12 ms" in text or "5xx defers" in text
