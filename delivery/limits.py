@@ -17,8 +17,10 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 OVERDUE_SECONDS: Final = 0.5
 """libcurl counts from when it begins, too late in a process that was just stopped: then the client ends the request."""
 GATHER_SECONDS: Final = 0.003
-"""The first answers wait for those to requests that left together with them, and one with nothing behind it for the
-next round: a settle for one costs nearly as much as a settle for ten."""
+"""The first answers wait for those to requests that left together with them: a settle for one costs nearly as much as a
+settle for ten."""
+SETTLE_LATER_SECONDS: Final = 0.02
+"""A delivery with nothing behind it waits for the next round, which reads the next one, to be settled with it."""
 MAX_ANSWER_BYTES: Final = 65_536
 """Bytes of an answer's body that are read unless the client wants more; then the connection is closed."""
 MAX_HEADER_BYTES: Final = 65_536

@@ -86,15 +86,23 @@ class Connection(psycopg.Connection[Any]):
         """Converts values and rows; kept, since finding out how costs more than converting a few."""
         return Transformer(self)
 
-    def run(self, statements: Sequence[PreparedStatement], meanwhile: Callable[[], object] | None = None) -> list[Rows]:
+    def run(
+        self,
+        statements: Sequence[PreparedStatement],
+        meanwhile: Callable[[], object] | None = None,
+        *,
+        commits: bool = False,
+    ) -> list[Rows]:
         """Run prepared statements in one round trip, and in one transaction; return the rows of each.
 
-        `meanwhile` is called while the server works. Without psycopg's cursors and its pipeline, which take three times
-        the CPU time, and let other threads take Python's lock ten times.
+        `meanwhile` is called while the server works; if it `commits`, the transaction is committed with them. Without
+        psycopg's cursors and its pipeline, which take three times the CPU time, and let other threads take Python's
+        lock ten times.
         """
         transformer, found = self._transformer, []
         try:
-            for result in self._results([self._prepared_query(*statement) for statement in statements], meanwhile):
+            queries = [self._prepared_query(*statement) for statement in statements]
+            for result in self._results(queries, meanwhile, commits=commits):
                 transformer.set_pgresult(succeeded(result))
                 found.append(transformer.load_rows(0, result.ntuples, tuple))
         except psycopg.errors.ReadOnlySqlTransaction:
@@ -115,10 +123,12 @@ class Connection(psycopg.Connection[Any]):
             self.wait(self._prepared.maintain_gen(self))
         return name, query.params, query.formats, Format.BINARY
 
-    def _results(self, queries: Sequence[PreparedQuery], meanwhile: Callable[[], object] | None) -> list[PGresult]:
+    def _results(
+        self, queries: Sequence[PreparedQuery], meanwhile: Callable[[], object] | None, *, commits: bool
+    ) -> list[PGresult]:
         server = self.pgconn
         lacks_begin = not self.autocommit and server.transaction_status == TransactionStatus.IDLE
-        if len(queries) == 1 and not lacks_begin:
+        if len(queries) == 1 and not lacks_begin and not commits:
             server.send_query_prepared(*queries[0])
             if meanwhile:
                 meanwhile()
@@ -128,10 +138,12 @@ class Connection(psycopg.Connection[Any]):
             server.send_query_params(b"BEGIN", None)
         for query in queries:
             server.send_query_prepared(*query)
+        if commits:
+            server.send_query_params(b"COMMIT", None)
         server.pipeline_sync()
         if meanwhile:
             meanwhile()
-        results = [self._result() for _ in range(lacks_begin + len(queries))]
+        results = [self._result() for _ in range(lacks_begin + len(queries) + commits)]
         self._next_result()  # of the sync
         server.exit_pipeline_mode()
         return results[lacks_begin:]
@@ -301,21 +313,26 @@ def _numbered(statement: LiteralString) -> tuple[bytes, Sequence[str]]:
     return PLACEHOLDER.sub(place, statement.encode()), [name.decode() for name in places]
 
 
-def rows(statement: LiteralString, arguments: Arguments = ()) -> Rows:
+def rows(statement: LiteralString, arguments: Arguments = (), *, is_last: bool = False) -> Rows:
     """Run a prepared statement, in this thread's open transaction if there is one, and return its rows.
+
+    If it is the last one of the transaction, the commit travels with it.
 
     Raises:
         RowLocked, NotAnswered, django.db.Error
     """
-    return rows_of_each([(statement, arguments)])[0]
+    return rows_of_each([(statement, arguments)], is_last=is_last)[0]
 
 
 def rows_of_each(
-    statements: Sequence[tuple[LiteralString, Arguments]], meanwhile: Callable[[], object] | None = None
+    statements: Sequence[tuple[LiteralString, Arguments]],
+    meanwhile: Callable[[], object] | None = None,
+    *,
+    is_last: bool = False,
 ) -> list[Rows]:
     """Run prepared statements in one round trip, and in one transaction; return the rows of each.
 
-    `meanwhile` is called while the server works.
+    `meanwhile` is called while the server works; the commit of this thread's transaction travels with the last one.
     """
     database: Any = connections[DEFAULT_DB_ALIAS]
     prepared = [as_prepared(*statement) for statement in statements]
@@ -326,7 +343,7 @@ def rows_of_each(
             if database.connection is None:
                 database.ensure_connection()
             own: Connection = database.connection
-            return own.run(prepared, meanwhile)
+            return own.run(prepared, meanwhile, commits=is_last and len(database.atomic_blocks) == 1)
     except OperationalError as failure:
         if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
             raise RowLocked(*failure.args) from failure.__cause__

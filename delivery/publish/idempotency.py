@@ -93,13 +93,13 @@ def _columns(keys: Sequence[Key]) -> dict[str, list[Any]]:
 
 
 def remember(uses: Mapping[Key, KeyUse], *, hours: int) -> None:
-    """Store the answers by key, in the publish's own transaction."""
+    """Store the answers by key, as the last statement of the publish's own transaction."""
     if uses:
         kept = [
             use._asdict() | {"publisher_id": key.publisher_id, "key": key.text, "fingerprint": use.fingerprint.hex()}
             for key, use in uses.items()
         ]
-        rows(REMEMBER, {"uses": orjson.dumps(kept).decode(), "hours": hours})
+        rows(REMEMBER, {"uses": orjson.dumps(kept).decode(), "hours": hours}, is_last=True)
 
 
 def forget_expired_keys() -> int:

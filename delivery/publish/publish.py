@@ -225,7 +225,9 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[l
             raise GroupTooLarge
         accepted = [one for one in opened if one.refusal is None]
         new = [message for one in accepted for message in one.new.values()]
-        answers = iter(store(new, [route for one in accepted for route in one.routes], terms.senders))
+        routes = [route for one in accepted for route in one.routes]
+        is_last = not any(one.targets for one in accepted) and not any(map(idempotency_key_of, new))
+        answers = iter(store(new, routes, terms.senders, is_last=is_last))
         for one in accepted:
             one.stored = dict(zip(one.new, islice(answers, len(one.new)), strict=True))
             opened[one].update(answer.id for answer in one.stored.values() if answer.deliveries)

@@ -169,8 +169,13 @@ class Accepted:
     """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 
 
-def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int) -> list[Accepted]:
-    """Store the messages in their order, with their deliveries; after the commit, wake the lines that got something."""
+def store(
+    messages: Sequence[NewMessage], routes: Sequence[Route], senders: int, *, is_last: bool = False
+) -> list[Accepted]:
+    """Store the messages in their order, with their deliveries; after the commit, wake the lines that got something.
+
+    `is_last`: nothing follows in the transaction.
+    """
     if not messages:
         return []
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
@@ -187,7 +192,7 @@ def store(messages: Sequence[NewMessage], routes: Sequence[Route], senders: int)
         or any(key is not None for key in arguments["d_key"])
         or any(one.ttl is not None or one.not_before is not None for one in messages)
     )
-    found = rows(STORE_GROUPS if queues else STORE if is_plain else STORE_WAITING, arguments)
+    found = rows(STORE_GROUPS if queues else STORE if is_plain else STORE_WAITING, arguments, is_last=is_last)
     ids = [message_id for place, message_id in sorted(found) if place]
     notify.wake_after_commit((queues.get(line_id, notify.TOPIC), line_id) for place, line_id in found if not place)
     transaction.on_commit(partial(long_poll.hint, {*pulled.values()}), robust=True)

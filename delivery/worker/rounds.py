@@ -17,7 +17,6 @@ from delivery.dispatch.notify import HintListener, Link
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.limits import (
-    GATHER_SECONDS,
     HANGS_SECONDS,
     IDLE_SECONDS,
     LINES_PER_TASK,
@@ -27,6 +26,7 @@ from delivery.limits import (
     MAX_EXTRA_SLOTS,
     MAX_IN_FLIGHT,
     MAX_PROCESS_BYTES,
+    SETTLE_LATER_SECONDS,
     STUCK_SECONDS,
 )
 from delivery.webhook.request import Outgoing, add_sequence, request_of
@@ -185,7 +185,7 @@ class Rounds:
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
             else:
-                slot.resumes_at = boot_clock.since_boot() + GATHER_SECONDS
+                slot.resumes_at = boot_clock.since_boot() + SETTLE_LATER_SECONDS
                 self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:

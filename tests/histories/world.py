@@ -80,11 +80,9 @@ class Connection(db.Connection):
     """Called before and after each round trip, with whether a transaction is open; None: nobody has this connection."""
     is_broken = False
 
-    def run(
-        self, statements: Sequence[tuple[bytes, Sequence[Any]]], meanwhile: Callable[[], object] | None = None
-    ) -> list[Rows]:
+    def run(self, statements: Sequence[tuple[bytes, Sequence[Any]]], *arguments: Any, **options: Any) -> list[Rows]:
         self._pass()
-        found = super().run(statements, meanwhile)
+        found = super().run(statements, *arguments, **options)
         self._pass()
         return found
 

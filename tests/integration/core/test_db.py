@@ -108,6 +108,27 @@ def test_statements_of_one_round_trip_are_one_transaction() -> None:
     assert rows_of_each([(count, ()), (note, ["next"]), (count, ())]) == [[(0,)], [], [(1,)]]
 
 
+def test_commit_travels_with_the_last_statement_of_a_transaction(elsewhere: "psycopg.Connection[object]") -> None:
+    note, count = "INSERT INTO delivery_announcement (kind) VALUES (%s)", "SELECT count(*) FROM delivery_announcement"
+
+    def stored() -> object:
+        return elsewhere.execute(count).fetchall()
+
+    with suppress(ZeroDivisionError), transaction.atomic():
+        with transaction.atomic():
+            rows(note, ["not the last of the outer one"], is_last=True)
+        assert stored() == [(0,)]
+        raise ZeroDivisionError
+    with suppress(DataError), transaction.atomic():
+        rows(note, ["first"])
+        rows("SELECT 1 / %s", [0], is_last=True)
+    assert stored() == [(0,)]
+    with transaction.atomic():
+        rows(note, ["first"])
+        rows(note, ["last"], is_last=True)
+        assert stored() == [(2,)]
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_statements_may_be_larger_than_what_a_socket_holds(number: int) -> None:
     text = "x" * 20_000_000

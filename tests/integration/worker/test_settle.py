@@ -120,7 +120,7 @@ def test_what_leaves_nothing_to_send_is_settled_with_the_next_page(
         return rows_of_each(statements, meanwhile)
 
     monkeypatch.setattr(round_trip, "rows_of_each", noted)
-    monkeypatch.setattr(rounds, "GATHER_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(rounds, "SETTLE_LATER_SECONDS", PATIENCE_SECONDS)
     with broker.running_worker():
         for number in range(3):
             broker.publish_numbered(wanted.event_type, 1, first=number)
