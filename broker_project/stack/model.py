@@ -23,8 +23,19 @@ FOLDER: Final = STATE / "model"
 MEMORY_MB: Final = 3_500
 """A search that needs more memory ends, and fails."""
 
-FAULTS: Final = ("MAX_CRASHES=1", "MAX_LEASES_LOST=1", "MAX_UNHEARD=1", "SWEEP")
-HINTS_ONLY: Final = ("MAX_CRASHES=0", "MAX_LEASES_LOST=0", "MAX_UNHEARD=0")
+NOTHING: Final = {"CRASHES": 0, "LEASES_LOST": 0, "UNHEARD": 0, "JUMPS": 0, "RESTORES": 0}
+
+
+def defined(*further: str, **maximums: int) -> Sequence[str]:
+    """Return the definitions of a model in which so many of each fault happen."""
+    return [*(f"MAX_{name}={count}" for name, count in {**NOTHING, **maximums}.items()), *further]
+
+
+FAULTS: Final = defined("SWEEP", CRASHES=1, LEASES_LOST=1, UNHEARD=1)
+HINTS_ONLY: Final = defined()
+CLOCK: Final = defined("SWEEP", CRASHES=1, JUMPS=2)
+RESTORE: Final = defined("SWEEP", RESTORES=1)
+KEYS: Final = defined("SWEEP", "KEYED", CRASHES=1, LEASES_LOST=1, UNHEARD=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,22 @@ MISTAKES: Final = (
     *("KEEPS_UNHEARD", "UNMARKS_UNFENCED", "UNMARKS_FIRST"),
 )
 LOST_HINTS: Final = ("DISOWNS_FIRST", "OWNS_LATE")
+WRONG, STUCK = "assertion violated", "acceptance cycle"
 CHECKS: Final = (
-    *(ModelCheck(mistake, FAULTS, "assertion violated") for mistake in MISTAKES),
-    *(ModelCheck(mistake, HINTS_ONLY, "acceptance cycle", is_progress=True) for mistake in LOST_HINTS),
+    *(ModelCheck(mistake, FAULTS, WRONG) for mistake in MISTAKES),
+    *(ModelCheck(mistake, HINTS_ONLY, STUCK, is_progress=True) for mistake in LOST_HINTS),
+    ModelCheck("FENCES_BY_LEASE", CLOCK, WRONG),
+    ModelCheck("TRUSTS_FAR_LEASES", CLOCK, STUCK, is_progress=True),
+    ModelCheck("RESTORES_UNFLAGGED", RESTORE, WRONG),
+    ModelCheck("REUSES_IDS", RESTORE, WRONG),
+    ModelCheck("FORGETS_HOLDS", KEYS, WRONG),
+    ModelCheck("HOLDS_ALL_KEYS", KEYS, STUCK, is_progress=True),
     ModelCheck("progress-by-hints", HINTS_ONLY, is_progress=True),
-    ModelCheck("safety", FAULTS),
-    ModelCheck("progress", FAULTS, is_progress=True),
+    *(
+        ModelCheck(f"{name}{suffix}", definitions, is_progress=is_progress)
+        for suffix, definitions in {"": FAULTS, "-clock": CLOCK, "-restore": RESTORE, "-keys": KEYS}.items()
+        for name, is_progress in {"safety": False, "progress": True}.items()
+    ),
 )
 """The mistakes first: they take seconds. Each is named as in the model."""
 

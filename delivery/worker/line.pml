@@ -15,6 +15,8 @@
      worker, released lets publishers wake the line again         delivery/worker/leases.py
      worker, idle     waits for a task or a hint, or sweeps       delivery/dispatch/sweep.py
      faults           leases that run out, and crashes
+     faults, jump     the database's clock jumps                  delivery/maintenance/clock.py
+     faults, restore  an older state of the database comes back   delivery/maintenance/incarnation.py
 
    To read it without knowing Promela:
      proctype              a process; all of them run side by side, and any of them may take the next step
@@ -29,6 +31,9 @@
      MAX_CRASHES           how many times a worker crashes, at any step
      MAX_LEASES_LOST       how many leases cannot be renewed in time although their worker is alive
      MAX_UNHEARD           how many commits succeed without the worker hearing of it
+     MAX_JUMPS             how many times the database's clock jumps ahead or back
+     MAX_RESTORES          how many times the database is restored to the state that it had at some moment
+     KEYED                 the line is keyed, and the endpoint answers the first delivery 503, once; without it, serial
      SWEEP                 all hints are lost, and workers sweep; without it there are only hints, and none is lost
    and at most one of these mistakes, each of which `./broker model` has to find:
      NO_FENCE              settles do not compare the epoch
@@ -42,14 +47,20 @@
      UNMARKS_UNFENCED      such a mark is undone without comparing the epoch
      UNMARKS_FIRST         such a mark is undone before the answer that was settled with the page is settled again
      DISOWNS_FIRST         a worker disowns a line before it releases it, instead of afterwards
-     OWNS_LATE             a worker owns a line after it has read what there is, instead of before */
+     OWNS_LATE             a worker owns a line after it has read what there is, instead of before
+     TRUSTS_FAR_LEASES     a lease that lasts longer than leases do is waited for
+     FENCES_BY_LEASE       settles look at the worker's own lease instead of comparing the epoch
+     RESTORES_UNFLAGGED    what is unfinished in a restored state is not noted as perhaps received
+     REUSES_IDS            ids that were given after that state are given again
+     FORGETS_HOLDS         a claim does not read which keys are held
+     HOLDS_ALL_KEYS        a held delivery holds the other keys too */
 
 #define DELIVERIES 3
 #define WORKERS 2
 #define NONE 7
 #define WAITING 6
 
-mtype = { PENDING, IN_FLIGHT, DELIVERED };
+mtype = { PENDING, IN_FLIGHT, DELIVERED, LOST };       /* LOST: stored after the state that was restored */
 
 /* PostgreSQL: the deliveries, and the row of the line. */
 mtype status[DELIVERIES] = PENDING;
@@ -58,6 +69,9 @@ byte published;                 /* so many are stored, in the order of their num
 byte epoch = NONE;              /* the newest claim; the number of its worker is enough to tell claims apart here */
 byte owner = NONE;              /* the worker that has the lease; NONE: the line was released */
 bool lease_over;                /* the lease has run out */
+bool far;                       /* the lease seems to last for hours, since the clock was set back */
+bool hold;                      /* the first delivery holds its key */
+bool rests;                     /* its pause lasts */
 
 /* Redis. */
 byte key = NONE;                /* who knows of the line's work: nobody, WAITING for a worker, or a worker */
@@ -67,35 +81,64 @@ bool heard[WORKERS];            /* a hint is on its way to this worker */
 /* What the workers know and do. */
 bool holds[WORKERS];            /* by its own clock, this worker has the lease */
 bool sending[WORKERS];          /* its request is on the wire */
+bool has_marked[WORKERS];       /* what it has marked has yet to arrive */
 byte crashing = NONE;           /* the worker that crashes now */
+bool ending[WORKERS];           /* it ends, since the database was restored */
 
 /* The endpoint. */
 bool received[DELIVERIES];
 
 /* Counted. */
-byte crashes, leases_lost, unheard, repeated;
+byte crashes, leases_lost, unheard, repeated, jumps, restores, refusals;
 
-#define is_open(d) (published > d && status[d] != DELIVERED)
-#define is_waiting(d) (published > d && status[d] == PENDING)
+/* The state that a restore brings back: so many were stored, so many of them delivered. */
+byte kept = NONE, done;
+
+#define is_through(d) (status[d] == DELIVERED || status[d] == LOST)
+#define is_open(d) (published > d && !is_through(d))
+#define is_waiting(d) (published > d && status[d] == PENDING && may_go(d))
+
+#ifdef KEYED                    /* the first and the last delivery have the same key */
+#define MAX_REFUSALS 1
+#define has_work (is_open(0) && !rests || is_open(1) || is_open(2) && !hold)
+#define is_early(d) (d == 2 && !received[0])
+#define is_late(d) (d == 0 && received[2])
+#ifdef HOLDS_ALL_KEYS
+#define may_go(d) (d == 0 && !rests || d != 0 && !knows_hold)
+#else
+#define may_go(d) (d == 0 && !rests || d == 1 || d == 2 && !knows_hold)
+#endif
+#else
+#define MAX_REFUSALS 0
 #define has_work (is_open(0) || is_open(1) || is_open(2))
+#define is_early(d) (d > 0 && !received[d - 1] && status[d - 1] != LOST)
+#define is_late(d) (d < DELIVERIES - 1 && received[d + 1] && !(restores && received[d]))
+#define may_go(d) true
+#endif
 
 #ifdef CLAIMS_LEASED
 #define is_free true
 #else
-#define is_free (owner == NONE || lease_over)
+/* Where only a jump has ended the lease, what its worker has marked arrives before another worker claims the line. */
+#define is_on_its_way (jumps && holds[owner] && has_marked[owner])
+#define is_free (owner == NONE || lease_over && !is_on_its_way)
 #endif
 
 #ifdef NO_FENCE
 #define is_fenced false
 #else
+#ifdef FENCES_BY_LEASE
+#define is_fenced (!holds[me])
+#else
 #define is_fenced (epoch != me || owner != me)
+#endif
 #endif
 
 /* Of the last page; IN_FLIGHT here: marked by this worker, in a commit of which it did not hear. */
 #ifdef FORGETS_UNHEARD
-#define may_be_next(d) (seen > d && status[d] == PENDING)
+#define may_be_next(d) (seen > d && status[d] == PENDING && may_go(d))
 #else
-#define may_be_next(d) (seen > d && status[d] != DELIVERED)
+#define may_be_next(d) (seen > d && !is_through(d) && may_go(d))
 #endif
 
 #ifdef NO_MARK
@@ -122,8 +165,8 @@ byte crashes, leases_lost, unheard, repeated;
 #define has_ended (!sending[owner])    /* by its own clock a worker ends its request some time before its lease ends */
 #endif
 
-/* Progress: whatever happens, all three are delivered in the end. */
-ltl everything_arrives { <> (status[0] == DELIVERED && status[1] == DELIVERED && status[2] == DELIVERED) }
+/* Progress: whatever happens, all three are delivered in the end, but for what a restored state lacks. */
+ltl everything_arrives { <> [] (is_through(0) && is_through(1) && is_through(2)) }
 
 #ifdef SWEEP
 inline wake() { skip }
@@ -155,9 +198,16 @@ inline disown() {
 inline settle() {
   fenced = is_fenced;
   if
-  :: !fenced && answered != NONE -> assert(received[answered]);
+  :: !fenced && answered != NONE && !refused -> assert(received[answered]);
      if
-     :: is_recorded -> status[answered] = DELIVERED
+     :: is_recorded ->
+        status[answered] = DELIVERED;
+        if :: answered == 0 -> hold = false; knows_hold = false :: else fi
+     :: else
+     fi
+  :: !fenced && answered != NONE && refused ->     /* 503: its key is held, for a while */
+     if
+     :: is_recorded -> status[answered] = PENDING; hold = true; rests = true; knows_hold = true
      :: else
      fi
   :: else
@@ -178,6 +228,7 @@ inline unmark() {
 
 inline mark() {
   flagged = uncertain[next];
+  has_marked[me] = true;
 #ifndef NO_MARK
   status[next] = IN_FLIGHT
 #endif
@@ -186,37 +237,86 @@ inline mark() {
 /* The endpoint receives a request. All that subscribers are promised is checked here. */
 inline receive(delivery) {
   d_step {
-    assert(!sending[1 - me]);                                        /* one request at a time */
-    assert(delivery == 0 || received[delivery - 1]);                 /* nothing is left out */
-    assert(delivery == DELIVERIES - 1 || !received[delivery + 1]);   /* nothing arrives after a later one */
+    has_marked[me] = false;
+    assert(!sending[1 - me] || jumps);                               /* one request at a time */
+    assert(!is_early(delivery));                                     /* nothing is left out */
+    assert(!is_late(delivery));                                      /* nothing arrives after a later one */
     if
     :: received[delivery] ->
        assert(flagged);                                              /* a repetition says that it may be one */
        repeated++;
-       assert(repeated <= crashes + leases_lost)                     /* each fault repeats at most one */
+       assert(repeated <= crashes + leases_lost + jumps + DELIVERIES * restores)
+                                                                     /* each fault repeats at most one */
     :: else -> received[delivery] = true
     fi
   }
 }
 
+/* The database as it was when it was saved; what is unfinished in it may have been sent since. */
+inline restore() {
+  d = done;
+  do
+  :: d < kept ->
+     status[d] = PENDING;
+#ifndef RESTORES_UNFLAGGED
+     uncertain[d] = true;
+#endif
+     d++
+  :: d >= kept && d < published ->
+#ifdef REUSES_IDS
+     status[d] = PENDING;
+     uncertain[d] = false;
+#else
+     status[d] = LOST;
+#endif
+     d++
+  :: d >= kept && d >= published -> break
+  od;
+#ifdef REUSES_IDS
+  published = kept;
+#endif
+  d = 0;
+  epoch = NONE; owner = NONE; lease_over = false; far = false;
+  holds[0] = false; sending[0] = false; ending[0] = true;       /* workers that know what was before end */
+  holds[1] = false; sending[1] = false; ending[1] = true
+}
+
 proctype publisher() {
+end:
   do
   :: published < DELIVERIES ->
      published++;                                  /* the commit; the hint follows it */
      wake()
-  :: else -> break
   od
 }
 
 proctype faults() {
+  byte d;
 end:
   do
      /* time passes: a lease runs out that is not renewed, since its worker has forgotten the line or cannot renew it */
-  :: d_step { owner != NONE && !lease_over && !holds[owner] && has_ended -> lease_over = true }
+  :: d_step { owner != NONE && !lease_over && !far && !holds[owner] && has_ended -> lease_over = true }
      /* a worker cannot renew its lease in time, also during a request, and its own clock says so */
   :: d_step { owner != NONE && holds[owner] && leases_lost < MAX_LEASES_LOST -> leases_lost++; holds[owner] = false }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 0 }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 1 }
+     /* the clock jumps ahead: the lease is over, although its worker is alive */
+  :: d_step { jumps < MAX_JUMPS && owner != NONE && !lease_over -> jumps++; lease_over = true; far = false }
+     /* the clock is set back: the lease lasts for hours, also one that was over, until a worker that looks for such
+        leases shortens it */
+  :: d_step { jumps < MAX_JUMPS && owner != NONE -> jumps++; lease_over = false; far = true }
+#ifndef TRUSTS_FAR_LEASES
+  :: d_step { far -> far = false }
+#endif
+     /* a state is saved, and at any later moment restored */
+  :: d_step {
+       kept == NONE && restores < MAX_RESTORES ->
+       kept = published;
+       done = (status[0] == DELIVERED) + (status[1] == DELIVERED) + (status[2] == DELIVERED)
+     }
+  :: d_step { kept != NONE && restores < MAX_RESTORES -> restores++; restore() }
+     /* a pause ends; it is long enough for what has another key */
+  :: d_step { rests && is_through(1) -> rests = false }
   od
 }
 
@@ -227,6 +327,8 @@ proctype worker(byte me) {
   byte d;
   bool flagged;                                    /* its request has Webhook-Possible-Duplicate */
   bool fenced, claimed;
+  bool refused;                                    /* the answer that has yet to be settled is 503 */
+  bool knows_hold;                                 /* it knows that the key of the first is held */
 
 start:
   {
@@ -234,7 +336,9 @@ start:
 
 idle:
     skip;
-    d_step { claimed = false; next = NONE; answered = NONE; seen = 0; flagged = false; fenced = false };
+    d_step {
+      has_marked[me] = false; claimed = false; next = NONE; answered = NONE; seen = 0; flagged = false; fenced = false; refused = false
+    };
 end:
     if
     :: d_step { woken -> woken = false }
@@ -263,7 +367,11 @@ end:
          :: d == DELIVERIES -> break
          od;
          d = 0;
-         epoch = me; owner = me; claimed = true; lease_over = false; holds[me] = true
+         epoch = me; owner = me; claimed = true; lease_over = false; far = false;
+         holds[me] = true;
+#ifndef FORGETS_HOLDS
+         knows_hold = hold
+#endif
       :: else                                      /* another worker has it */
       fi
     };
@@ -311,8 +419,8 @@ undo:
     d_step { unmark() };
 #endif
     d_step { settle() };
-    answered = NONE;
-    d_step { if :: !fenced -> unmark() :: else fi };
+    d_step { answered = NONE; refused = false };
+    d_step { has_marked[me] = false; if :: !fenced -> unmark() :: else fi };
     if
     :: fenced -> holds[me] = false; disown(); goto idle
     :: !fenced -> goto page
@@ -341,6 +449,7 @@ round:
     fi;
 heard_of:
     answered = NONE;
+    refused = false;
     if
     :: fenced -> holds[me] = false; disown(); goto idle
     :: !fenced && next == NONE                     /* go on below */
@@ -348,7 +457,10 @@ heard_of:
 send:
        if
        :: d_step { holds[me] -> sending[me] = true };
-          receive(next);
+          if
+          :: receive(next)
+          :: d_step { next == 0 && refusals < MAX_REFUSALS -> refusals++; refused = true; has_marked[me] = false }
+          fi;
           if
           :: d_step { sending[me] = false; answered = next; next = NONE; flagged = false };   /* the answer is here */
              if
@@ -366,7 +478,7 @@ send:
             fenced = is_unfit;
             if
             :: fenced
-            :: else -> lease_over = false; holds[me] = true
+            :: else -> lease_over = false; far = false; holds[me] = true
             fi
           };
           if
@@ -407,7 +519,13 @@ release:
     holds[me] = false;
     disown();
     goto idle
-  } unless { d_step { crashing == me -> crashing = NONE; holds[me] = false; sending[me] = false; heard[me] = false } };
+  } unless {
+    d_step {
+      crashing == me || ending[me] ->
+      ending[me] = false; holds[me] = false; sending[me] = false; has_marked[me] = false; heard[me] = false; knows_hold = false;
+      if :: crashing == me -> crashing = NONE :: else fi
+    }
+  };
   goto start                                       /* its successor knows nothing */
 }
 

@@ -183,11 +183,11 @@ def test_trace_counts_what_hands_on_the_answer(monkeypatch: pytest.MonkeyPatch) 
 def test_model_names_existing_files_and_each_of_its_mistakes_is_checked() -> None:
     text = MODEL.read_text()
     files = re.findall(r"\S+/\S+\.(?:py|md)", text)
-    assert len(files) == 12
+    assert len(files) == 14
     assert [file for file in files if not (ROOT / file).is_file()] == []
     mistakes = {check.name for check in CHECKS if check.finds}
     assert len(mistakes) >= 5
-    assert set(re.findall(r"#ifn?def (\w+)", text)) - {"SWEEP"} == mistakes
+    assert set(re.findall(r"#ifn?def (\w+)", text)) - {"SWEEP", "KEYED"} == mistakes
 
 
 WHOLE = "State-vector 72 byte, depth reached 202, errors: 0\n 2.87e+07 states, stored\npan: elapsed time 99 seconds\n"
