@@ -8,7 +8,7 @@ import pytest
 from broker_project.stack.load.receiver import Receiver
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.audit import Made
-from tests.support.faults.figures import Figures, Report
+from tests.support.faults.figures import Figures, Report, promised_pause
 from tests.support.faults.load import Load, loaded
 from tests.support.faults.mailbox_load import MailboxLoad, mailbox_loaded
 from tests.support.faults.queue_load import QueueLoad, queue_loaded
@@ -50,14 +50,17 @@ def load(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture
-def figures(load: Load) -> Report:
-    """Wait until everything is through; return the figures."""
+def figures(load: Load, request: pytest.FixtureRequest) -> Iterator[Report]:
+    """Wait until everything is through; return the figures. Their pause may be as long as promised."""
 
     def after_all() -> Figures:
         load.stop()
         return load.figures()
 
-    return after_all
+    yield after_all
+    if promise := request.node.get_closest_marker("pause"):
+        longest, pause = promised_pause(promise.args[0]) + promise.kwargs.get("after", 0.0), load.figures().pause
+        assert pause <= longest, f"a pause of {pause} s, and at most {longest:g} s are promised"
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from tests.support.faults.breakage import (
     stopped,
     terminate,
 )
-from tests.support.faults.endpoints import Endpoint
+from tests.support.faults.endpoints import Endpoint, note_stored
 from tests.support.faults.exchanges import extra_copies
-from tests.support.faults.figures import UNDER_WAY, Figures
+from tests.support.faults.figures import UNDER_WAY, Figures, promised_pause
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load
 from tests.support.faults.queue_load import QueueLoad, queue_loaded
 from tests.support.faults.topic_workloads import AT_A_TIME, ConcurrentWorkload, KeyedWorkload
@@ -48,8 +48,7 @@ SESSIONS = 5
 """How often sessions end in the middle of a settle."""
 REFUSED_SECONDS = 3.0
 LOCKED_SECONDS = 3.0
-MAX_PAUSE = 2.0
-"""Of lines that share a process with the one that something happens to, on a busy machine."""
+MAX_PAUSE = promised_pause("somebody locks a row: all other lines")
 OTHERS = 63
 SLOWLY = 0.2
 """Seconds between two events for 64 lines."""
@@ -91,6 +90,7 @@ class Traffic:
         seen = {"topic": self.load.figures(), "queue": self.jobs.figures()}
         for several in (self.several, self.keyed):
             wait_until(several.is_through, THROUGH_SECONDS)
+            note_stored(self.load.broker, [several.endpoint])
             seen[several.kind] = several.figures()
             self.verdict.figures += seen[several.kind]  # the others are added by their fixtures
         assert {kind: each.broken for kind, each in seen.items()} == {kind: {} for kind in seen}

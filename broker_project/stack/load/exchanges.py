@@ -61,6 +61,8 @@ class Exchange:
     """Which attempt of its delivery, as far as the broker knew."""
     endpoint: str = ""
     """The name of the receiver."""
+    is_stored: bool = False
+    """Whether the broker's tables are known to have its answer."""
 
     @classmethod
     def of(cls, request: Received, endpoint: str, *, altered: bool) -> Self:

@@ -14,8 +14,9 @@ import psycopg
 import requests
 
 from broker_project.stack.load.receiver import Receiver
-from tests.support.faults.audit import Made, Since, settling_seconds
+from tests.support.faults.audit import Made, Since
 from tests.support.faults.calls import called
+from tests.support.faults.endpoints import note_stored
 from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import loaded
@@ -58,7 +59,6 @@ class AllWorkloads:
     by_kind: dict[str, Workload] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
     """The subscribers of each kind."""
-    begun: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
         """Let workloads go on from now."""
@@ -87,11 +87,9 @@ class AllWorkloads:
             time.sleep(LOOK_EVERY)
         return [kind for kind in self.by_kind if kind in left]
 
-    def read_settling(self) -> float:
-        """Let all faults know, before anything is judged, how long answers have waited to be stored; return that."""
-        seconds = settling_seconds(self.broker, self.begun, self.faults.all)
-        self.faults.all[:] = [replace(fault, settling=seconds) for fault in self.faults.all]
-        return seconds
+    def note_stored(self) -> None:
+        """Note, before anything is judged, which answers the broker has stored."""
+        note_stored(self.broker, [endpoint for work in self.by_kind.values() for endpoint in work.endpoints()])
 
     def forget_requests(self) -> None:
         """Keep the receiver's log short."""
@@ -175,7 +173,7 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
         breakage.happen(context, breakage.seconds)
         stuck = workloads.go_on(WARM, PATIENCE)
         left = workloads.stop(PATIENCE)
-        workloads.read_settling()
+        workloads.note_stored()
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}
         said |= {kind: "it was not through in time" for kind in left if kind not in said}
@@ -189,7 +187,7 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
 
 def together(workloads: AllWorkloads, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
     """Judge each kind, report it, and return the result of all; pauses do not matter."""
-    say(f"answers were stored within {workloads.read_settling():.1f} s while nothing was broken, with room for longer")
+    workloads.note_stored()
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
     judged_apart = {
         kind: outcome(work, workloads.made[kind], None, said.get(kind, "")) for kind, work in workloads.by_kind.items()

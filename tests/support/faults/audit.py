@@ -1,17 +1,14 @@
-"""What the broker says of itself: its ordering audit, the states of deliveries, the time that settling takes."""
+"""What the broker says of itself: its ordering audit, and the states of deliveries."""
 
 import datetime as dt
 import os
 import subprocess
-import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
 
 from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
-from tests.support.faults.exchanges import SETTLE_SECONDS, Fault
 from tests.support.real_broker import Broker, Subscribed
 
 MAX_AUDIT_SECONDS = 1800.0
@@ -37,11 +34,6 @@ RECORDED = """
       JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
      WHERE u.name = %(name)s AND e.sequence IS NOT NULL
 """
-
-MAX_SETTLE_SECONDS: Final = 5.0
-"""However busy the machine is: a broker that takes longer is at fault itself."""
-ROOM: Final = 2
-"""Factor by which unrecorded settles, cut off by a fault, may have taken longer."""
 
 COUNTED = """
     SELECT (SELECT coalesce(sum(deliveries), 0) FROM analytics_reliability
@@ -187,31 +179,3 @@ def unrecorded_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[
     """Return the sequence numbers that neither arrived nor are recorded in the line's history."""
     recorded = {sequence for (sequence,) in broker.ask(RECORDED, name=subscribed.name)}
     return {*range(1, max(arrived, default=0))}.difference(arrived, recorded)
-
-
-WAITED = """
-    SELECT extract(epoch FROM answered)::float8, extract(epoch FROM stored)::float8
-      FROM (SELECT attempt.started_at + attempt.duration_ms * interval '1 ms' AS answered,
-                   delivery.finished_at AS stored
-              FROM delivery_delivery delivery
-              JOIN delivery_attempt attempt ON attempt.delivery_id = delivery.id AND attempt.number = delivery.attempts
-             WHERE delivery.status = 'DELIVERED' AND attempt.started_at >= to_timestamp(%(since)s)) ended
-     WHERE stored - answered > interval '0.5 seconds'
-"""
-
-
-def settling_seconds(broker: Broker, since: float, faults: Collection[Fault]) -> float:
-    """Return within how many seconds the broker has stored answers, as its books say; `since` is a monotonic time."""
-    monotonic = time.monotonic() - time.time()
-    books = broker.ask(WAITED, since=since - monotonic)
-    return stored_within([(answered + monotonic, stored + monotonic) for answered, stored in books], faults)
-
-
-def stored_within(waits: Iterable[tuple[float, float]], faults: Collection[Fault]) -> float:
-    """Return within how many seconds what was answered was stored, with room, by the waits while nothing was broken."""
-    calm = (
-        stored - answered
-        for answered, stored in waits
-        if not any(fault.begun <= stored and answered <= fault.ended for fault in faults)
-    )
-    return min(max(ROOM * max(calm, default=0.0), SETTLE_SECONDS), MAX_SETTLE_SECONDS)

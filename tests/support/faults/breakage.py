@@ -23,6 +23,7 @@ from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child, Service
 from delivery.maintenance.partitions import SEQUENCES
+from tests.support.faults.figures import RESTARTED, promised_pause
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
@@ -51,8 +52,7 @@ REFUSE = """
     'BEGIN RAISE check_violation USING MESSAGE = nextval(''refusals''); END'
 """
 
-MAX_RESTART = 15.0
-"""A worker that comes back takes its lines back, long before their leases run out."""
+MAX_RESTART = promised_pause(RESTARTED)
 KILL_EVERY = 5.0
 
 SECOND = "second"

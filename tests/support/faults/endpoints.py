@@ -4,12 +4,13 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker_project.stack.load.exchanges import Exchange, is_accepted, number_in
 from broker_project.stack.load.receiver import Received, Receiver, answer, hang
 from subscriptions.retry_policies import ACTIONS, Action
+from tests.support.real_broker import Broker
 
 RETRIES = 6
 """A try that a fault has cut off counts as one of them."""
@@ -18,6 +19,10 @@ ANSWER_SECONDS: Final = 0.003
 SLOW_EVERY: Final = 20
 KEYS: Final = 5
 SLOW_SECONDS: Final = 0.05
+ANSWERS: Final = """
+    SELECT attempt.answer_excerpt FROM delivery_attempt attempt JOIN delivery_delivery delivery
+        ON delivery.id = attempt.delivery_id WHERE delivery.message_id = ANY(%(messages)s)
+"""
 
 
 def body_of(number: int) -> bytes:
@@ -65,7 +70,7 @@ class Endpoint:
         exchange.status = status
         exchange.hung_up = reader.at_eof()
         exchange.answered_at = time.monotonic()
-        return await answer(status, self.content_for(exchange.number), Retry_After="1")(reader, writer)
+        return await answer(status, name_of(exchange), Retry_After="1")(reader, writer)
 
     def has_one_in_flight(self) -> bool:
         """Return whether the last request has no answer yet."""
@@ -88,9 +93,20 @@ class Endpoint:
             return 500
         return 200
 
-    def content_for(self, number: int) -> bytes:  # noqa: ARG002 - for subclasses
-        """Return the body of the next answer for an event."""
-        return b""
+
+def name_of(exchange: Exchange) -> bytes:
+    """Return what tells an answer from all others, and is its body: the broker keeps the beginning of each."""
+    return f"{exchange.endpoint} {exchange.at}".encode()
+
+
+def note_stored(broker: Broker, endpoints: Iterable[Endpoint]) -> None:
+    """Note which answers the broker has stored, of the requests that came more than once."""
+    exchanges = [one for endpoint in endpoints for one in endpoint.exchanges]
+    times = Counter(one.webhook_id for one in exchanges)
+    repeated = [one for one in exchanges if times[one.webhook_id] > 1]
+    stored = {bytes(answer) for (answer,) in broker.ask(ANSWERS, messages=[one.message_id for one in repeated])}
+    for one in repeated:
+        one.is_stored = name_of(one) in stored
 
 
 def exchange_of(request: Received, endpoint: str = "") -> Exchange:

@@ -22,6 +22,7 @@ from tests.support.faults.breakage import (
     terminate_a_backend,
     terminating,
 )
+from tests.support.faults.figures import STORES_NOTHING, TAKEN_OVER, promised_pause
 from tests.support.faults.workload import FaultContext, dice
 
 FLUSH_EVERY = 2.0
@@ -32,10 +33,9 @@ MOMENT = 0.5
 
 REDIS, POSTGRES, WEB, WORKERS, BEAT, ADMINS = "redis", "postgres", "web", "workers", "beat", "admins"
 LEASE_SECONDS = 20.0
-UNTIL_TAKEN_OVER = LEASE_SECONDS + 5.0
+UNTIL_TAKEN_OVER = promised_pause(TAKEN_OVER)
 """A process that is killed repeatedly is restarted after longer and longer pauses; then others wait for the lease."""
-SHORT = 5.0
-"""Longest pause of a line, in seconds, while Redis is away."""
+SHORT = promised_pause("Redis does not work")
 
 BETWEEN_SECONDS = (1.0, 6.0)
 """From one step's end to the next, at least and at most."""
@@ -204,7 +204,7 @@ BREAKAGES = (
     _of("worker-frozen", freeze_a_worker, WORKERS, seconds=1.5 * LEASE_SECONDS, pause=UNTIL_TAKEN_OVER + LEASE_SECONDS),
     _of("worker-asked-to-stop", stop_a_worker, WORKERS, may_repeat=False),
     _of("postgresql-restarted", restart_postgres, POSTGRES),
-    _of("postgresql-away-60s", take_postgres_away, POSTGRES, seconds=60.0, pause=60.0 + 20.0),
+    _of("postgresql-away-60s", take_postgres_away, POSTGRES, seconds=60.0, pause=60.0 + promised_pause(STORES_NOTHING)),
     _of("postgresql-sessions-ended", end_sessions, POSTGRES, seconds=15.0),
     _of("web-killed", kill_web, WEB, may_repeat=False),
     _of("two-fleets-three-beats", double_everything, WORKERS, BEAT, REDIS, may_repeat=False),

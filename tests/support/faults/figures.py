@@ -1,9 +1,11 @@
 """The figures of a case, from the logs of publishers and endpoints: lost, duplicated, reordered, altered."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from broker_project.stack.folders import ROOT
 from broker_project.stack.load.exchanges import Exchange, Published, is_accepted
 from tests.support.faults.exchanges import (
     TRAVEL_SECONDS,
@@ -22,6 +24,11 @@ from tests.support.faults.exchanges import (
 GREATEST = ("acknowledged", "max_per_line", "max_per_fault", "pause")
 """Those that do not add up over lines."""
 
+CONTRACT = ROOT / "docs" / "contract.md"
+RESTARTED = "workers or PostgreSQL end and are started again"
+TAKEN_OVER = "a worker ends, freezes or cannot reach PostgreSQL, and another takes over"
+STORES_NOTHING = "PostgreSQL stores nothing: from when it does again"
+"""Some of what the contract promises for."""
 SENDERS = 5
 UNDER_WAY = 16
 """Jobs that each sender has under way at most."""
@@ -92,6 +99,13 @@ class Figures:
     def broken(self) -> dict[str, int]:
         """Return what should be 0 and is not."""
         return {name: getattr(self, name) for name in MUST_BE_ZERO if getattr(self, name)}
+
+
+def promised_pause(cause: str) -> float:
+    """Return for how many seconds a line that has work gets no request at most, as the contract says (11.9)."""
+    _, _, promises = CONTRACT.read_text().partition("\n11.9 ")
+    (seconds,) = re.findall(rf"^\| {re.escape(cause)} \| (\d+) s \|$", promises, re.M)
+    return float(seconds)
 
 
 Report = Callable[[], Figures]

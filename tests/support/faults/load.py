@@ -11,7 +11,7 @@ from broker_project.stack.load.publisher import Caller, Event, Publisher
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
-from tests.support.faults.endpoints import Endpoint, body_of
+from tests.support.faults.endpoints import Endpoint, body_of, note_stored
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures
 from tests.support.real_broker import Broker, Subscribed
@@ -242,6 +242,7 @@ class Load:
         while not self.is_through() and time.monotonic() < until:
             time.sleep(0.05)
         self.unfinished = self.broker.unfinished(self.endpoints.keys())
+        note_stored(self.broker, self.endpoints.values())
 
     def first_driver(self) -> Child:
         """Return the worker that drives the first subscriber's line, once there is one."""

@@ -9,7 +9,7 @@ from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
-from tests.support.faults.endpoints import Endpoint
+from tests.support.faults.endpoints import Endpoint, note_stored
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import (
@@ -56,6 +56,7 @@ class QueueLoad(OneTypeLoad):
         """Stop publishing and wait until everything is through."""
         stop_all(self.publishers)
         self.wait_until_through()
+        note_stored(self.broker, self.endpoints)
 
     def requests(self) -> list[Exchange]:
         """Return every request for a job, in the order of arrival."""
