@@ -17,17 +17,18 @@ from django.db import connections, transaction
 from broker_project.core.db import rows
 from delivery.dispatch.claim import end_leases_of
 from delivery.limits import LEASE_SECONDS
+from delivery.maintenance.clock import set_back_times
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import Status, Subscription
 from tests.histories import promises
-from tests.histories.world import Killed, Worker, World
+from tests.histories.world import AHEAD, BACK, END_PAUSES, LAPSE, Killed, Worker, World
 from tests.support.broker import lines_with_due_work, publish_bodies
 from tests.support.stepped_worker import HUNG, Request
 
 ACTIONS: Final = {
     "publish": 8.0, "take": 7.0, "go": 7.0, "answer": 16.0, "end_pauses": 3.0, "arm": 6.0, "freeze": 1.5, "lapse": 1.5,
-    "kill": 1.5, "lock": 1.0, "arrive": 1.0, "cancel": 0.5, "switch": 1.5, "edit": 0.5, "dawdle": 1.0,
+    "kill": 1.5, "lock": 1.0, "arrive": 1.0, "cancel": 0.5, "switch": 1.5, "edit": 0.5, "dawdle": 1.0, "jump": 1.0,
 }  # fmt: skip
 """How often each happens, before a seed prefers some of them."""
 ALWAYS: Final = {"publish", "take", "go", "answer"}
@@ -52,17 +53,6 @@ END_LEASES: Final = """
 UPDATE delivery_line l SET lease_until = clock_timestamp() - interval '1 ms'
   FROM unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch)
  WHERE l.id = o.line_id AND l.epoch = o.epoch AND l.lease_until IS NOT NULL
-"""
-LAPSE: Final = """
-UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
- WHERE lease_until IS NOT NULL AND (id, epoch) NOT IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))
-   AND worker <> ALL (%s)
-"""
-END_PAUSES: Final = """
-WITH lines AS (UPDATE delivery_line SET due_at = clock_timestamp() WHERE due_at IS NOT NULL),
-holds AS (UPDATE delivery_hold SET due_at = clock_timestamp()),
-groups AS (UPDATE delivery_queuegroup SET due_at = clock_timestamp() WHERE due_at IS NOT NULL)
-UPDATE delivery_open SET due_at = clock_timestamp() WHERE due_at IS NOT NULL
 """
 MARKED: Final = "SELECT DISTINCT subscription_id FROM delivery_open WHERE status = 'IN_FLIGHT' ORDER BY 1"
 UNDONE: Final = "SELECT FROM delivery_open LIMIT 1"
@@ -92,6 +82,8 @@ class History:
         self.requests: list[Request] = []
         self.faults: defaultdict[int, list[int]] = defaultdict(list)
         """By line: when something broke that may cost it a repetition."""
+        self.outrun: dict[tuple[int, ...], int] = {}
+        """By line and epoch whose lease a jump of the database's clock ended: when that was."""
         self.off: list[list[float]] = []
         """Subscription, since when and until when nothing was sent to it."""
         self.cancelled: set[int] = set()
@@ -186,6 +178,17 @@ class History:
         self.say("the leases of workers that are gone run out")
         busy = [worker.name for worker in self.stack if worker]
         rows(LAPSE, [[line_id for line_id, _ in held], [epoch for _, epoch in held], busy])
+
+    def jump(self) -> None:
+        """Let the database's clock jump ahead, beyond all leases, or set it back."""
+        if self.random.random() < 0.5:
+            self.say("the database's clock is set back")
+            rows(BACK)
+            return
+        self.say("the database's clock jumps ahead")
+        for worker in self.workers:
+            self.note_fault(worker)
+        self.outrun |= dict.fromkeys(rows(AHEAD), self.now)
 
     def kill(self) -> None:
         if worker := self.any_worker():
@@ -359,6 +362,7 @@ class History:
             if until == math.inf:
                 self.go_on(one)
         for _ in range(ROUNDS_TO_HEAL):
+            set_back_times()
             self.lapse()
             self.end_pauses()
             for worker in self.workers:

@@ -41,6 +41,33 @@ REAL_TIMES: Final = (
 TICK_SECONDS: Final = 0.0001
 """What each look at a worker's clock takes."""
 
+AHEAD: Final = """
+UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms' WHERE lease_until IS NOT NULL
+RETURNING id, epoch
+"""
+"""All leases have run out, also those of workers that live."""
+BACK: Final = """
+WITH lines AS (
+  UPDATE delivery_line SET lease_until = lease_until + interval '2 hours', due_at = due_at + interval '2 hours'),
+holds AS (UPDATE delivery_hold SET due_at = due_at + interval '2 hours'),
+groups AS (UPDATE delivery_queuegroup SET due_at = due_at + interval '2 hours' WHERE due_at IS NOT NULL)
+UPDATE delivery_open SET due_at = due_at + interval '2 hours' WHERE due_at IS NOT NULL
+"""
+"""All leases and pauses last for two hours more."""
+SOON: Final = "<= clock_timestamp() + interval '1 hour'"
+"""What lies further ahead does not end while a history lasts."""
+LAPSE: Final = f"""
+UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
+ WHERE lease_until {SOON} AND (id, epoch) NOT IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))
+   AND worker <> ALL (%s)
+"""
+END_PAUSES: Final = f"""
+WITH lines AS (UPDATE delivery_line SET due_at = clock_timestamp() WHERE due_at {SOON}),
+holds AS (UPDATE delivery_hold SET due_at = clock_timestamp() WHERE due_at {SOON}),
+groups AS (UPDATE delivery_queuegroup SET due_at = clock_timestamp() WHERE due_at {SOON})
+UPDATE delivery_open SET due_at = clock_timestamp() WHERE due_at {SOON}
+"""
+
 CONFIGURED: Final = ("subscriptions_subscription", "subscriptions_subscriber", "delivery_line")
 COLUMNS: Final = """
 SELECT string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
