@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "histories": partial(replace_process, "tests.histories"),
     "manage": manage,
     "model": check_model,
+    "screenshots": partial(replace_process, "tests.screenshots"),
     "sizing": partial(replace_process, "benchmarks.sizing"),
     "test": test,
     "trace": trace,

@@ -68,6 +68,10 @@ COMMANDS = {
         "",
         "follow one TOPIC delivery through a worker; print its files, and the functions that hand on an answer",
     ),
+    "screenshots": (
+        "",
+        "take the pictures of docs/images, of what the last demo left; needs Debian's package chromium",
+    ),
     "lock": ("", "compile requirements/ from pyproject.toml"),
     "help": ("", "show this list"),
 }
@@ -76,7 +80,7 @@ COMMANDS = {
 PASS_ARGUMENTS = {"test", "manage", "bench", "sizing", "faults", "histories", "audit"}
 """Commands that accept any arguments."""
 
-NEED_DEVELOPMENT = {"test", "faults", "histories", "audit"}
+NEED_DEVELOPMENT = {"test", "faults", "histories", "audit", "screenshots"}
 """Commands that need the packages of the development lock."""
 
 HELP_WORDS = {"help", "-h", "--help"}

@@ -90,8 +90,8 @@ class Page:
         return str(self.evaluate("document.body.innerText"))
 
     def screenshot(self, path: Path) -> None:
-        """Store a picture of the whole page."""
-        picture = self._send("Page.captureScreenshot", captureBeyondViewport=True)
+        """Store a picture of what the window shows."""
+        picture = self._send("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def close(self) -> None:
