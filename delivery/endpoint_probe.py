@@ -11,7 +11,7 @@ from django.db import transaction
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
-from delivery.dispatch.turn_floors import FLOOR
+from delivery.dispatch.turn_floors import WAITS
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import EncodedRequest
 from delivery.pause import end_suspensions
@@ -95,14 +95,13 @@ begun AS (
          probe_due_at = clock_timestamp() + make_interval(
            secs => CASE d.monitor_url WHEN '' THEN LEAST(d.seconds, {AGAIN_SECONDS}) ELSE d.seconds END)
     FROM due d WHERE s.id = d.id)
-SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
-       (SELECT o.id FROM delivery_open o
-         WHERE o.subscription_id = d.id AND o.waits_for = 'TURN' AND o.id >= {FLOOR.format("d.id")}
-         ORDER BY o.id LIMIT 1) IS NOT NULL
+SELECT b.id, b.paused_since, b.monitor_url, b.line_id,
+       (SELECT d.id FROM delivery_open d
+         WHERE {WAITS.format("b.id")} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL
        OR (SELECT o.id FROM delivery_open o
-            WHERE o.subscription_id = d.id AND o.line_id = d.line_id AND o.due_at <= (SELECT clock_timestamp())
+            WHERE o.subscription_id = b.id AND o.line_id = b.line_id AND o.due_at <= (SELECT clock_timestamp())
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL
-  FROM due d
+  FROM due b
 """
 """Subscriptions and subscribers that are not active are not probed.
 

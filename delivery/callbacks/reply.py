@@ -29,7 +29,7 @@ Without LIMIT the planner expects many rows and scans the table.
 
 STORE: Final = """
 WITH ids AS MATERIALIZED (
-  SELECT nextval('delivery_message_id_seq') AS reply_id, nextval('delivery_delivery_id_seq') AS delivery_id,
+  SELECT nextval('delivery_message_id_seq') AS reply_id, next_delivery_id() AS delivery_id,
          clock_timestamp() AS at),
 reply AS MATERIALIZED (SELECT %(body)s::bytea AS body),
 stored AS (
@@ -58,7 +58,7 @@ SELECT i.reply_id, l.id FROM ids i, lined_up l
 SEND_AGAIN: Final = """
 WITH again AS (
   UPDATE delivery_callback c
-     SET delivery_id = nextval('delivery_delivery_id_seq'),
+     SET delivery_id = next_delivery_id(),
          expires_at = clock_timestamp() + make_interval(days => %(days)s::int)
    WHERE c.reply_id = %(reply)s AND c.delivery_id = %(delivery)s
   RETURNING c.id, c.delivery_id),

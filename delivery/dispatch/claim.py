@@ -12,7 +12,7 @@ from django.db import transaction
 from broker_project.core import boot_clock
 from broker_project.core.db import RowLocked, rows
 from delivery.dispatch.diversion import IS_DIVERTED, give_probes
-from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, SHORT_LOCK_WAIT
+from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, LINE, SHORT_LOCK_WAIT
 from delivery.limits import CAPACITY, LEASE_SECONDS, MAX_LINE_BYTES, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
@@ -55,25 +55,32 @@ LINE_IS_DUE: Final = f"""
    AND holds.resting < {CONCURRENCY})"""
 """A line `l` rests until its rest ends, or until one of its `holds` is due if as many are held as it may send."""
 
-SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
+SIBLING_LINE: Final = """(
+  SELECT r.id FROM delivery_line r
+   WHERE r.subscriber_id = l.subscriber_id AND r.lane = CASE l.lane WHEN 'main' THEN 'retry' ELSE 'main' END
+   ORDER BY r.epoch DESC LIMIT 1)"""
 
 CLAIM: Final = f"""
 WITH picked AS (
-  SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, {CAPACITY}) AS capacity,
+  SELECT l.id, l.epoch, l.lease_until, COALESCE(u.max_queued_to_send, {CAPACITY}) AS capacity,
          COALESCE(u.max_queued_bytes, {MAX_LINE_BYTES}) AS max_bytes,
          COALESCE(u.refill_percent, 0) / 100.0::float8 AS refill_level,
          {CONCURRENCY} AS concurrency, u.processing = 'KEYED' AND {CONCURRENCY} > 1 AS is_keyed, holds.number AS holds
-    FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
+    FROM unnest(%s::bigint[]) AS w (id) CROSS JOIN {LINE.format("w.id")} n
+    JOIN delivery_line l ON l.id = n.id AND l.epoch = n.epoch
+    LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
    WHERE {SHORT_LOCK_WAIT}
-     AND l.id = ANY(%s) AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
+     AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
                                  ELSE l.lease_until < clock_timestamp() END
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING picked WHERE p.line_id = ANY (ARRAY[picked.id]) AND picked.lease_until IS NULL)
+  DELETE FROM delivery_pageread p USING picked
+   WHERE p.line_id = ANY (ARRAY[picked.id]) AND p.epoch BETWEEN picked.epoch - 1 AND picked.epoch
+     AND picked.lease_until IS NULL)
 UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
   FROM picked
- WHERE l.id = picked.id
+ WHERE l.id = picked.id AND l.epoch = picked.epoch
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.deferred_next,
           picked.capacity, picked.max_bytes, picked.refill_level, {SIBLING_LINE}, picked.concurrency,
           COALESCE(picked.is_keyed, false), picked.holds, picked.lease_until, {IS_DIVERTED}
@@ -90,10 +97,11 @@ RENEW: Final = """
 WITH wanted AS MATERIALIZED (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[]) AS w (line_id, epoch)),
 free AS MATERIALIZED (
-  SELECT l.id FROM delivery_line l JOIN wanted w ON l.id = w.line_id AND l.epoch = w.epoch
+  SELECT l.id, l.epoch FROM delivery_line l JOIN wanted w ON l.id = w.line_id AND l.epoch = w.epoch
    WHERE l.lease_until IS NOT NULL FOR NO KEY UPDATE OF l SKIP LOCKED),
 renewed AS (
-  UPDATE delivery_line l SET lease_until = clock_timestamp() + make_interval(secs => %s) FROM free f WHERE l.id = f.id)
+  UPDATE delivery_line l SET lease_until = clock_timestamp() + make_interval(secs => %s)
+    FROM free f WHERE l.id = f.id AND l.epoch = f.epoch)
 SELECT l.id, f.id IS NOT NULL
   FROM delivery_line l JOIN wanted w ON l.id = w.line_id AND l.epoch = w.epoch LEFT JOIN free f ON f.id = l.id
 """

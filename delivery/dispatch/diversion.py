@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.dispatch.turn_floors import FLOOR
+from delivery.dispatch.turn_floors import WAITS
 from delivery.filing import SHORT_LOCK_WAIT
 
 IS_DIVERTED: Final = """
@@ -36,8 +36,7 @@ WITHOUT_PROBE: Final = f"""
     WHEN (SELECT due_at FROM ({RETRIED}) t) <= clock_timestamp() + {FIRST_PAUSE} THEN false
     WHEN (SELECT due_at FROM ({RETRIED}) t) IS NULL THEN true
     ELSE (SELECT d.id FROM delivery_open d
-           WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("s.id")}
-           ORDER BY d.id LIMIT 1) IS NOT NULL END"""
+           WHERE {WAITS.format("s.id")} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL END"""
 """Whether a subscription `s` is diverted and not tried within the first pause of its policy.
 
 One of which nothing waits, but for what is tried later, is not tried sooner.
@@ -59,9 +58,8 @@ oldest AS MATERIALIZED (
                              OVER (PARTITION BY w.line_id ORDER BY d.id) AS next_sequence
     FROM without w CROSS JOIN LATERAL (
       SELECT d.id, d.sequence FROM delivery_open d
-       WHERE d.subscription_id = w.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("w.id")}
-         AND d.line_id = w.line_id AND d.status = 'PENDING'
-       ORDER BY d.id LIMIT 1 FOR UPDATE) d),
+       WHERE {WAITS.format("w.id")} AND d.line_id = w.line_id AND d.status = 'PENDING'
+       ORDER BY d.subscription_id, d.id LIMIT 1 FOR UPDATE) d),
 moved AS (
   UPDATE delivery_open d
      SET line_id = o.retry_line_id, waits_for = 'RETRY', due_at = clock_timestamp(),

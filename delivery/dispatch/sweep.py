@@ -9,8 +9,8 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE
 from delivery.dispatch.diversion import WITHOUT_PROBE
 from delivery.dispatch.parked_groups import unpark
-from delivery.dispatch.turn_floors import ARE_THERE, FLOOR, GROUP_FLOOR
-from delivery.filing import IS_SENT_IN, LINES_APART, subscriptions_with
+from delivery.dispatch.turn_floors import ARE_THERE, GROUP_WAITS, WAITS
+from delivery.filing import IS_SENT_IN, LINE, LINES_APART, MAIN_LINE, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
 from delivery.retry import MAX_RETRY_AFTER_SECONDS
 
@@ -20,21 +20,19 @@ LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp(
 HAS_MORE_THAN_HELD: Final = f"""
   (holds.number = 0 OR holds.number > holds.resting OR w.line_id IS NOT NULL
    OR (SELECT d.id FROM delivery_open d
-        WHERE d.subscription_id = w.subscription_id AND d.waits_for = 'TURN'
-          AND d.id >= {FLOOR.format("w.subscription_id")}
+        WHERE {WAITS.format("w.subscription_id")}
           AND (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NULL
           AND (u.processing <> 'KEYED' OR COALESCE(d.ordering_key, '') NOT IN (
             SELECT COALESCE(o.ordering_key, '') FROM delivery_hold h
               JOIN delivery_open o ON o.id = ANY (ARRAY[h.delivery_id]) WHERE h.line_id = l.id))
-        ORDER BY d.id LIMIT 1) IS NOT NULL)"""
+        ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL)"""
 """What is held, with all of its key, still waits for its turn: where there is nothing else, its line is due when the
 hold is.
 """
 
 HAS_DUE_GROUPS: Final = f"""
   ((SELECT g.id FROM delivery_queuegroup g
-     WHERE (g.line_id, g.id) >= (l.id, {GROUP_FLOOR.format("l.id")}) AND g.line_id <= l.id AND g.waits_for = 'TURN'
-     ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
+     WHERE {GROUP_WAITS.format("l.id")} ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
    OR (SELECT g.id FROM delivery_queuegroup g
         WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
         ORDER BY g.due_at, g.id LIMIT 1) IS NOT NULL)
@@ -53,8 +51,14 @@ fresh AS (
   SELECT s.id FROM subscriptions_subscription s
    WHERE {ARE_THERE} AND s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'
      AND (SELECT d.id FROM delivery_open d
-           WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("s.id")}
-           ORDER BY d.id LIMIT 1) IS NOT NULL),
+           WHERE {WAITS.format("s.id")} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL),
+lines AS (
+  (SELECT id, queue, epoch, worker, lease_until FROM delivery_line WHERE {ARE_THERE}
+    ORDER BY id DESC, epoch DESC LIMIT 1)
+   UNION ALL
+  SELECT n.* FROM lines l CROSS JOIN LATERAL (
+    SELECT id, queue, epoch, worker, lease_until FROM delivery_line WHERE id < l.id
+     ORDER BY id DESC, epoch DESC LIMIT 1) n),
 waiting AS (
   SELECT id AS subscription_id, NULL::bigint AS line_id FROM fresh
    UNION ALL
@@ -67,8 +71,10 @@ SELECT l.id, l.queue, l.epoch, l.worker
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-  JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
-                       AND {IS_SENT_IN} {LINE_HOLDS}
+  JOIN LATERAL (
+    SELECT * FROM {MAIN_LINE.format("u.id")} m WHERE w.line_id IS NULL
+     UNION ALL
+    SELECT * FROM {LINE.format("w.line_id")} m) l ON {IS_SENT_IN} {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
@@ -79,21 +85,25 @@ SELECT l.id, l.queue, l.epoch, l.worker FROM (
    UNION
   SELECT line_id FROM delivery_hold
    WHERE due_at > (SELECT clock_timestamp() + make_interval(secs => {MAX_RETRY_AFTER_SECONDS}))) d
-  JOIN delivery_line l ON l.id = d.line_id
+ CROSS JOIN {LINE.format("d.line_id")} l
   LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND holds.number > holds.resting
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-  JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main' {LINE_HOLDS}
+ CROSS JOIN {MAIN_LINE.format("u.id")} l {LINE_HOLDS}
  WHERE {WITHOUT_PROBE} AND l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
-SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l WHERE l.lease_until < clock_timestamp()
+SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
+ WHERE NOT {ARE_THERE} AND l.lease_until < clock_timestamp()
+ UNION
+SELECT l.id, l.queue, l.epoch, l.worker FROM lines l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows.
 
-While there are floors it looks at each subscription instead: a walk would pass all dead entries between two of them.
+While there are floors it looks at each subscription and each line instead: a walk would pass all dead entries between
+two of them, and all leases that have been renewed.
 """
 
 

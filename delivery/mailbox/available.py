@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.dispatch.turn_floors import FLOOR
+from delivery.dispatch.turn_floors import WAITS
 from delivery.filing import end_deliveries
 from delivery.statuses import DeliveryStatus
 from delivery.worker.page_sql import LIVES
@@ -24,9 +24,8 @@ def available(limit: str, *, timed_out_limit: str | None = None) -> str:
     """
     return f"""
     (SELECT d.id FROM delivery_open d
-      WHERE d.subscription_id = b.id AND d.waits_for = 'TURN' AND d.id >= {FLOOR.format("b.id")}
-        AND d.status = 'PENDING' AND {LIVES}
-      ORDER BY d.id LIMIT {limit})
+      WHERE {WAITS.format("b.id")} AND d.status = 'PENDING' AND {LIVES}
+      ORDER BY d.subscription_id, d.id LIMIT {limit})
     UNION ALL
     (SELECT d.id FROM delivery_open d
       WHERE d.subscription_id = b.id AND {TIMED_OUT}
@@ -52,7 +51,7 @@ def in_flight(subscriber: str) -> str:
        WHERE o.subscriber_id = {subscriber} LIMIT 1) IS NOT NULL
     OR (
       SELECT d.id FROM delivery_line l
-        JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[l.id])
+        JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[l.id]) AND p.epoch = l.epoch
        CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
        CROSS JOIN LATERAL (
          SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d

@@ -10,6 +10,7 @@ import structlog
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.filing import MAIN_LINE
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.publish.together import in_slices
@@ -71,7 +72,7 @@ WITH box AS MATERIALIZED (
   SELECT s.id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
     FROM subscriptions_subscriber u
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_fetchable
-    JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
+   CROSS JOIN {MAIN_LINE.format("u.id")} l
    WHERE u.id = %(subscriber)s AND u.status = 'ACTIVE' AND {condition}),
 near AS MATERIALIZED (
   SELECT d.id FROM box b CROSS JOIN LATERAL ({candidates}) d ORDER BY d.id LIMIT {depth}),

@@ -52,7 +52,7 @@ JOBS: Final[dict[str, PeriodicJob]] = {
 
 PROBE: Final = "probe"
 SELDOM: Final = frozenset(
-    {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes", "note_floors"}
+    {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes"}
 )
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 

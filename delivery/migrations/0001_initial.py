@@ -464,10 +464,15 @@ class Migration(migrations.Migration):
                 (
                     "line",
                     models.ForeignKey(
-                        db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, to="delivery.line"
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        to="delivery.line",
                     ),
                 ),
+                ("epoch", models.BigIntegerField()),
             ],
+            options={"indexes": [models.Index(fields=["line", "epoch"], name="pageread_line")]},
         ),
         migrations.CreateModel(
             name="TurnFloor",
@@ -480,8 +485,9 @@ class Migration(migrations.Migration):
                 ("noted_xid", models.BigIntegerField()),
                 (
                     "line",
-                    models.OneToOneField(
+                    models.ForeignKey(
                         db_constraint=False,
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.DO_NOTHING,
                         to="delivery.line",
@@ -489,14 +495,22 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "subscription",
-                    models.OneToOneField(
+                    models.ForeignKey(
                         db_constraint=False,
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.DO_NOTHING,
                         to="subscriptions.subscription",
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["subscription", "noted_xid"], name="turnfloor_subscription"),
+                    models.Index(fields=["line", "noted_xid"], name="turnfloor_line"),
+                    models.Index(fields=["noted_xid"], name="turnfloor_noted"),
+                ]
+            },
         ),
         migrations.CreateModel(
             name="QueueGroup",
@@ -778,7 +792,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="line",
-            constraint=models.UniqueConstraint(fields=("subscriber", "lane"), name="line_lane"),
+            constraint=models.UniqueConstraint(fields=("subscriber", "lane", "epoch"), name="line_lane"),
         ),
         migrations.AddConstraint(
             model_name="line",

@@ -17,12 +17,17 @@ ALTER TABLE {t} ALTER COLUMN id SET DEFAULT nextval('{t}_id_seq'), ADD CONSTRAIN
 """
 
 OPEN_LEAF = """
+-- A transaction has an id before its deliveries have: so those over which no floor may pass are known (decision 0064).
+CREATE FUNCTION next_delivery_id() RETURNS bigint LANGUAGE sql AS $$
+  SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('delivery_delivery_id_seq') END $$;
+ALTER TABLE delivery_delivery ALTER COLUMN id SET DEFAULT next_delivery_id();
+
 CREATE INDEX attempt_delivery ON delivery_attempt (delivery_id);
 CREATE INDEX message_publisher ON delivery_message (publisher_id, id);
 CREATE INDEX message_event_type ON delivery_message (event_type_id, id);
 CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> 'ROUTED';
 CREATE INDEX message_copy ON delivery_message (copy_of) WHERE copy_of IS NOT NULL;
-ALTER TABLE delivery_line SET (fillfactor = 50);
+ALTER TABLE delivery_line SET (fillfactor = 50), DROP CONSTRAINT delivery_line_pkey, ADD PRIMARY KEY (id, epoch);
 
 -- Each partition has its own check, which is half as long: the server parses a check for every statement.
 ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed;
@@ -96,17 +101,20 @@ CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EAC
   WHEN (OLD.status <> 'PENDING' OR NEW.status <> 'IN_FLIGHT') EXECUTE FUNCTION refuse_illegal_change();
 
 -- What waits for its turn again, in its old place, is not below the floor of searches.
-ALTER TABLE delivery_turnfloor SET UNLOGGED;
+ALTER TABLE delivery_turnfloor SET UNLOGGED, DROP CONSTRAINT delivery_turnfloor_pkey, ADD PRIMARY KEY (id, noted_xid);
 CREATE FUNCTION lower_turn_floor() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF TG_TABLE_NAME = 'delivery_queuegroup' THEN
     UPDATE delivery_turnfloor
        SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
-     WHERE line_id = NEW.line_id AND GREATEST(floor, older, newer) > NEW.id;
+     WHERE line_id = NEW.line_id AND GREATEST(floor, older, newer) > NEW.id AND noted_xid >= (
+       SELECT f.noted_xid FROM delivery_turnfloor f WHERE f.line_id = NEW.line_id ORDER BY f.noted_xid DESC LIMIT 1);
   ELSE
     UPDATE delivery_turnfloor
        SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
-     WHERE subscription_id = NEW.subscription_id AND GREATEST(floor, older, newer) > NEW.id;
+     WHERE subscription_id = NEW.subscription_id AND GREATEST(floor, older, newer) > NEW.id AND noted_xid >= (
+       SELECT f.noted_xid FROM delivery_turnfloor f
+        WHERE f.subscription_id = NEW.subscription_id ORDER BY f.noted_xid DESC LIMIT 1);
   END IF;
   RETURN NULL;
 END $$;

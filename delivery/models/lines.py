@@ -126,7 +126,8 @@ class Line(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(name="line_lane", fields=["subscriber", "lane"]),
+            # With the epoch, so that dead versions of former ones are not passed; a trigger makes one of each lane.
+            models.UniqueConstraint(name="line_lane", fields=["subscriber", "lane", "epoch"]),
             models.UniqueConstraint(name="line_sender", fields=["sender"]),
             models.CheckConstraint(name="line_owner", condition=OWNED),
         ]
@@ -295,8 +296,13 @@ class PageRead(models.Model):
     worker may have had in flight is found without reading the backlog.
     """
 
-    line = models.ForeignKey(Line, models.DO_NOTHING, db_constraint=False)
+    line = models.ForeignKey(Line, models.DO_NOTHING, db_constraint=False, db_index=False)
+    epoch = models.BigIntegerField()
+    """The line's: what is forgotten is found without passing what was forgotten before."""
     delivery_ids = ArrayField(models.BigIntegerField())
+
+    class Meta:
+        indexes = [models.Index(name="pageread_line", fields=["line", "epoch"])]
 
     def __str__(self) -> str:
         return f"{len(self.delivery_ids)} deliveries of line {self.line_id}"
@@ -308,8 +314,8 @@ class TurnFloor(models.Model):
     There are some only while dead rows pile up: see `dispatch.turn_floors`. Not logged: none is needed after a crash.
     """
 
-    subscription = models.OneToOneField(Subscription, models.DO_NOTHING, null=True, db_constraint=False)
-    line = models.OneToOneField(Line, models.DO_NOTHING, null=True, db_constraint=False)
+    subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     floor = models.BigIntegerField()
     older = models.BigIntegerField()
     """What was lowest two notes ago."""
@@ -318,6 +324,14 @@ class TurnFloor(models.Model):
     noted_at = models.DateTimeField()
     noted_xid = models.BigIntegerField()
     """The id of the transaction of the last note."""
+
+    class Meta:
+        indexes = [
+            # Each note leaves a dead version, so the newest is found by its transaction.
+            models.Index(name="turnfloor_subscription", fields=["subscription", "noted_xid"]),
+            models.Index(name="turnfloor_line", fields=["line", "noted_xid"]),
+            models.Index(name="turnfloor_noted", fields=["noted_xid"]),
+        ]
 
     def __str__(self) -> str:
         return f"{self.floor}"

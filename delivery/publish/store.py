@@ -10,6 +10,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
+from delivery.filing import MAIN_LINE
 from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
 from delivery.publish.idempotency import fingerprint_of
@@ -67,19 +68,19 @@ lined_up AS (
                 %(d_failure)s::text[], %(d_key)s::text[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, ordering_key, place)"""
 
-LINES: Final = """
+LINES: Final = f"""
     JOIN message m ON m.position = d.position
-    JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
+   CROSS JOIN {MAIN_LINE.format("d.subscriber_id")} l
    ORDER BY d.place
   RETURNING line_id, subscription_id, status)"""
 
 SOME_GROUPED: Final = f"""
 placed AS MATERIALIZED (
-  SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
+  SELECT next_delivery_id() AS id, p.* FROM (
     SELECT m.id AS message_id, d.subscription_id, d.failure, d.number, octet_length(m.body) AS size,
            m.expires_at, m.not_before, d.ordering_key,
            CASE d.number
-             WHEN 0 THEN (SELECT id FROM delivery_line WHERE subscriber_id = d.subscriber_id AND lane = 'main')
+             WHEN 0 THEN (SELECT l.id FROM {MAIN_LINE.format("d.subscriber_id")} l)
              ELSE {SENDER_LINE} END AS line_id,{WAITS_FOR} AS waits_for
       FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[],
                   %(d_failure)s::text[], %(d_key)s::text[], %(d_group)s::bigint[])

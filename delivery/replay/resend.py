@@ -47,7 +47,7 @@ reached AS MATERIALIZED (
    WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
      AND {NO_DELETION}),
 placed AS MATERIALIZED (
-  SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
+  SELECT next_delivery_id() AS id, p.* FROM (
     SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,
            CASE r.kind
              WHEN 'QUEUE' THEN {SENDER_LINE}

@@ -15,7 +15,7 @@ from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import DecryptionFailed, Keyring
 from broker_project.core.fair_share import FairShare
-from delivery.dispatch.turn_floors import FLOOR
+from delivery.dispatch.turn_floors import WAITS
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import Answer, EncodedRequest
 from delivery.limits import REQUEST_DEADLINE_SECONDS
@@ -50,9 +50,8 @@ WITHOUT_SCRIPT: Final = {
 """The outcome where a script made nothing to send."""
 
 LINES_WAIT: Final = f"""
-         ((SELECT o.id FROM delivery_open o
-            WHERE o.subscription_id = p.subscription_id AND o.waits_for = 'TURN'
-              AND o.id >= {FLOOR.format("p.subscription_id")} ORDER BY o.id LIMIT 1) IS NOT NULL
+         ((SELECT d.id FROM delivery_open d
+            WHERE {WAITS.format("p.subscription_id")} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL
           OR EXISTS (
             SELECT FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id
              CROSS JOIN LATERAL (

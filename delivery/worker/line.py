@@ -345,7 +345,7 @@ class ActiveLine:
 
     def update(self) -> LineUpdate:
         """Return what is written on the line's row when it is released."""
-        return LineUpdate(self.id, self.numbers.last, self.deferred_next, self.rest_at_release())
+        return LineUpdate(self.id, self.claim.epoch, self.numbers.last, self.deferred_next, self.rest_at_release())
 
     def return_buffer(self, budget: BodyBudget) -> None:
         """Drop what has been read and not taken; it is read again when its turn comes."""

@@ -42,7 +42,7 @@ active AS MATERIALIZED (
   SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
          array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
          array_agg({IS_PLAIN} ORDER BY s.id) AS plain, array_agg({FLOOR.format("s.id")} ORDER BY s.id) AS floors
-    FROM wanted w JOIN delivery_line l ON l.id = w.line_id
+    FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.kind = 'TOPIC' AND {IS_SENT_IN}
 -- if leaves_out
@@ -80,7 +80,8 @@ page AS MATERIALIZED (
   SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
     FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
     JOIN delivery_open d ON d.id = ANY (ARRAY[h.id]) AND d.status = 'PENDING'
-    JOIN delivery_line l ON l.id = h.line_id
+    JOIN wanted w ON w.line_id = h.line_id
+    JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR {IS_SENT_IN} AND u.status = 'ACTIVE') AND {LIVES}
@@ -91,9 +92,9 @@ page AS MATERIALIZED (
       FROM unnest(a.subscription_ids, a.versions, a.plain, a.floors) AS s (id, version, is_plain, floor)
      CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.id >= s.floor
-         AND d.status = 'PENDING' AND {LIVES}
-       ORDER BY d.id LIMIT a.capacity) f
+       WHERE (d.subscription_id, d.id) >= (s.id, s.floor) AND d.subscription_id <= s.id AND d.waits_for = 'TURN'
+         AND d.line_id = a.line_id AND d.status = 'PENDING' AND {LIVES}
+       ORDER BY d.subscription_id, d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d
    WHERE a.has_fresh
 -- if has_keyed
@@ -146,11 +147,11 @@ started AS (
 -- A line that sends several at a time may never end its turn, since one of them always waits: so its old notes are
 -- deleted, and what it has taken already is noted again. For a worker that has lost a line nothing is deleted.
 concurrent AS MATERIALIZED (
-  SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+  SELECT l.id, l.epoch FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
    WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page)
      FOR NO KEY UPDATE OF l SKIP LOCKED),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = ANY (ARRAY[c.id])),
+  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = ANY (ARRAY[c.id]) AND p.epoch = c.epoch),
 -- end
 -- if has_keyed
 -- What has a number need not be noted any more: so the line says which was the last.
@@ -158,19 +159,19 @@ numbered AS (
   UPDATE delivery_line l SET last_sequence = GREATEST(l.last_sequence, k.last_sequence)
     FROM unnest(%(keyed)s::bigint[], %(last_sequence)s::bigint[]) AS k (line_id, last_sequence)
     JOIN concurrent c ON c.id = k.line_id
-   WHERE l.id = c.id),
+   WHERE l.id = c.id AND l.epoch = c.epoch),
 -- end
 noted AS (
-  INSERT INTO delivery_pageread (line_id, delivery_ids)
-  SELECT line_id, array_agg(id) FROM (
+  INSERT INTO delivery_pageread (line_id, epoch, delivery_ids)
+  SELECT line_id, w.epoch, array_agg(id) FROM (
     SELECT line_id, id FROM page
 -- if has_concurrent
     UNION ALL
     SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
       JOIN concurrent c ON c.id = b.line_id
 -- end
-    ) i
-   GROUP BY line_id
+    ) i JOIN wanted w USING (line_id)
+   GROUP BY line_id, w.epoch
 -- if only_reads
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- end

@@ -11,7 +11,7 @@ from broker_project.core import boot_clock
 from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
-from delivery.dispatch.turn_floors import GROUP_FLOOR
+from delivery.dispatch.turn_floors import GROUP_WAITS
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
@@ -37,31 +37,31 @@ GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts
 
 PAGES: Final = f"""
 WITH wanted AS MATERIALIZED (
-  SELECT w.line_id, w.capacity
+  SELECT w.*
     FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[]) AS w (line_id, epoch, capacity)
     JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
      FOR KEY SHARE OF l),
 page AS MATERIALIZED (
   SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
-     WHERE g.line_id = w.line_id AND g.waits_for = 'TURN' AND g.id >= {GROUP_FLOOR.format("w.line_id")}
-       AND g.id <> ALL (%(busy)s::bigint[])
-     ORDER BY g.id LIMIT w.capacity) f
+     WHERE {GROUP_WAITS.format("w.line_id")} AND g.id <> ALL (%(busy)s::bigint[])
+     ORDER BY g.line_id, g.id LIMIT w.capacity) f
   UNION ALL
   SELECT w.line_id, 2, a.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
      WHERE g.line_id = w.line_id AND g.due_at <= (SELECT clock_timestamp()) AND g.id <> ALL (%(busy)s::bigint[])
      ORDER BY g.due_at, g.id LIMIT w.capacity) a),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = ANY (ARRAY[w.line_id])),
+  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = ANY (ARRAY[w.line_id]) AND p.epoch = w.epoch),
 noted AS (
-  INSERT INTO delivery_pageread (line_id, delivery_ids)
-  SELECT line_id, array_agg(id) FROM (
+  INSERT INTO delivery_pageread (line_id, epoch, delivery_ids)
+  SELECT line_id, w.epoch, array_agg(id) FROM (
     SELECT line_id, unnest(delivery_ids) AS id FROM page
     UNION ALL
     SELECT g.line_id, unnest(g.delivery_ids) FROM delivery_queuegroup g
      WHERE g.id = ANY (%(busy)s::bigint[]) AND g.line_id = ANY (ARRAY(SELECT line_id FROM wanted))) i
-   GROUP BY line_id
+    JOIN wanted w USING (line_id)
+   GROUP BY line_id, w.epoch
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
 SELECT * FROM page
 """

@@ -104,9 +104,9 @@ written AS (
      SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next,
          lease_until = NULL, due_at = clock_timestamp() + make_interval(secs => w.pause)
     FROM json_to_recordset(%(states)s::json)
-           AS w (line_id bigint, last_sequence bigint, deferred_next bool, pause float8)
+           AS w (line_id bigint, epoch bigint, last_sequence bigint, deferred_next bool, pause float8)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
-   WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
+   WHERE l.id = w.line_id AND l.epoch = w.epoch AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
      AND w.line_id <> ALL (ARRAY(SELECT line_id FROM missed)))"""
 
 RESULT: Final = """

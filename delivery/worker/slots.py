@@ -131,6 +131,7 @@ class LineUpdate:
     """What is written on the row of a line that is released."""
 
     line_id: int
+    epoch: int
     last_sequence: int
     deferred_next: bool
     pause: float | None

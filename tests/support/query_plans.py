@@ -99,7 +99,7 @@ SELECT n, n % 100, n % 100, CASE kind WHEN 'RETURN' THEN 'IN_FLIGHT' ELSE 'PENDI
   FROM generate_series(1, {0}) n, (SELECT (ARRAY['TURN', 'RETRY', 'RETURN', 'START'])[{1}] AS kind) k;
 INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size) SELECT n, n % 5, ARRAY[n], 2
   FROM generate_series(1, {0}) n;
-INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT n, ARRAY[n] FROM generate_series(1, {0} / 10) n;
+INSERT INTO delivery_pageread (line_id, epoch, delivery_ids) SELECT n, 1, ARRAY[n] FROM generate_series(1, {0} / 10) n;
 INSERT INTO delivery_hold (delivery_id, line_id)
 SELECT n + m.number, n FROM generate_series(1, {0} / 10) n, (SELECT count(*) AS number FROM delivery_hold) m"""
 DELETE: LiteralString = "DELETE FROM " + "; DELETE FROM ".join(QUEUES.split(", "))

@@ -364,7 +364,7 @@ def test_others_expire_during_a_reply(client: Client, callback: Callback, monkey
 def test_the_line_of_a_finished_reply_is_deleted(callback: Callback) -> None:
     post_reply(callback)
     assert remove_ended_lines() == 0
-    PageRead.objects.create(line=reply_line(), delivery_ids=[1])
+    PageRead.objects.create(line=reply_line(), epoch=0, delivery_ids=[1])
     Hold.objects.all().delete()
     Line.objects.filter(lane=Lane.CALLBACK).update(lease_until=Now())
     assert remove_ended_lines() == 0, "its event loop has not let it go"

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.behaviour("9.7")
 
 NOTES, OF_A_NOTE = 10, 200
 NOTED: LiteralString = """
-INSERT INTO delivery_pageread (line_id, delivery_ids)
-SELECT l.id, ARRAY(SELECT id FROM delivery_open ORDER BY id DESC LIMIT %s)
+INSERT INTO delivery_pageread (line_id, epoch, delivery_ids)
+SELECT l.id, l.epoch, ARRAY(SELECT id FROM delivery_open ORDER BY id DESC LIMIT %s)
   FROM delivery_line l CROSS JOIN generate_series(1, %s) WHERE l.subscriber_id = %s AND l.lane = 'main'"""
 
 FREE: LiteralString = "SELECT id FROM delivery_open ORDER BY id FOR UPDATE SKIP LOCKED"

@@ -196,7 +196,7 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
     claim([line.pk], worker="worker-7")
     PageRead.objects.all().delete()
     for _ in range(2):
-        PageRead.objects.create(line=line, delivery_ids=QueueGroup.objects.get().delivery_ids)
+        PageRead.objects.create(line=line, epoch=1, delivery_ids=QueueGroup.objects.get().delivery_ids)
     Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
     shown = sender()
     assert (shown["state"], shown["worker"], shown["in_flight"]) == ("SENDING", "worker-7", 1)
