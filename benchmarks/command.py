@@ -37,6 +37,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "publish.single": publish.run_single,
     "publish.keyed": publish.run_keyed,
     "publish.steady": publish.run_steady,
+    "publish.pipelined": publish.run_pipelined,
     "publish.fanout50": publish.run_fanout,
     "publish.sparse": publish.run_sparse,
     "queue.fast": queue.run_fast,
@@ -55,8 +56,8 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
 }
 ABOUT: Final = {name: (run.__doc__ or "").partition("\n")[0] for name, run in SCENARIOS.items()}
 LONG: Final = (
-    *("topic.retrying", "topic.rejected", "publish.keyed", "publish.sparse", "mailbox.polling", "mailbox.million"),
-    *("soak", "horizon", "idle", "growth", "summaries"),
+    *("topic.retrying", "topic.rejected", "publish.keyed", "publish.pipelined", "publish.sparse"),
+    *("mailbox.polling", "mailbox.million", "soak", "horizon", "idle", "growth", "summaries"),
 )
 """Scenarios that run only when they are named."""
 

@@ -1,14 +1,24 @@
 """`publish.*` and `sync`: one event a request, as most publishers send them."""
 
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from threading import Event, Thread
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from benchmarks.bench import Bench
-from benchmarks.connection import text_of
-from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, ratio
+from benchmarks.connection import TIMEOUT_SECONDS, text_of
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, percentiles, ratio
 from benchmarks.measure import DELIVERED, Load, measured
+from benchmarks.processes import spawned
 from benchmarks.publisher import Pace
+from benchmarks.sink import RunningSink
 
 CONNECTIONS: Final = (16, 64, 256)
 PER_SECOND: Final = (200.0, 50.0)
@@ -19,6 +29,13 @@ AT_ONCE: Final = Pace(window=IN_FLIGHT, connections=CONNECTIONS[0], rests=(text_
 """Each request follows the answer to the one before."""
 BATCH: Final = 100
 BATCHES_IN_FLIGHT: Final = 40
+PIPELINING: Final = 200
+"""Connections that read nothing."""
+PAGE: Final = b"/api/v1/openapi.json"
+"""The largest that needs no login."""
+AT_A_TIME: Final = 100
+PIPELINE_SECONDS: Final = 0.02
+HEALTH_SECONDS: Final = 0.1
 KEY: Final = b"\r\nIdempotency-Key: event-%(number)d"
 CALLERS: Final = 8
 RECORDED: Final = """
@@ -57,6 +74,53 @@ def run_steady(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
     return _throughput(
         bench, subscribers, {f"_{rate:g}": replace(AT_ONCE, window=0, per_second=rate) for rate in PER_SECOND}
     )
+
+
+def pipeline(control: Connection, web: str) -> None:
+    """Run a process that sends requests over many connections, one after the other, and reads no answer."""
+    address = urlsplit(web)
+    request = b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (PAGE, address.netloc.encode())
+    requests = request * AT_A_TIME
+    clients: dict[int, tuple[socket.socket | None, int]] = dict.fromkeys(range(PIPELINING), (None, 0))
+    """Each with how much of its last request was sent."""
+    while not control.poll(PIPELINE_SECONDS):  # it is closed in the end
+        for number, (known, sent) in clients.items():
+            try:
+                client = known or socket.create_connection((address.hostname, address.port))
+                client.setblocking(False)
+                clients[number] = client, (sent + client.send(requests[sent:])) % len(request)
+            except BlockingIOError:
+                pass
+            except OSError:
+                clients[number] = None, 0
+
+
+@contextmanager
+def _pipelining(health: list[float], bench: Bench, _sink: RunningSink, _names: Sequence[str]) -> Iterator[None]:
+    """Let 200 connections send requests inside, and note how many seconds a health check took each time."""
+    is_over = Event()
+
+    def check_health() -> None:
+        while not is_over.wait(HEALTH_SECONDS):
+            begun = time.monotonic()
+            with urlopen(f"{bench.stack.web}/livez", timeout=TIMEOUT_SECONDS):  # noqa: S310 - our own address
+                health.append(time.monotonic() - begun)
+
+    checks = Thread(target=check_health)
+    with spawned(pipeline, bench.stack.web):
+        checks.start()
+        yield
+        is_over.set()
+        checks.join()
+
+
+def run_pipelined(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
+    """Publish 50 single events a second while 200 connections send request after request and read no answer."""
+    health: list[float] = []
+    load = Load(subscribers, replace(AT_ONCE, window=0, per_second=PER_SECOND[1]))
+    outcome = measured(bench, load, beside=partial(_pipelining, health)).latency({"accepted p95": at_most(50)})
+    checks = percentiles("health check", health, {"health check p95": at_most(50)})
+    return replace(outcome, figures=[*outcome.figures, *checks])
 
 
 def run_fanout(bench: Bench, *, subscribers: int = 50) -> Outcome:

@@ -152,6 +152,13 @@ def test_single_events_are_published_at_two_rates(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
+@measured_for([3.0])
+def test_publishes_and_health_checks_are_answered_beside_connections_that_read_nothing(bench: Bench) -> None:
+    found = values(publish.run_pipelined(bench, subscribers=3))
+    assert min(found["accepted p95"], found["health check p95"]) > 0
+
+
+@pytest.mark.lengthy
 def test_orders_vary_in_size_and_in_their_headers(bench: Bench) -> None:
     before = newest(bench)
     values(topic.run_real(bench, subscribers=5))
