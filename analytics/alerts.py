@@ -59,21 +59,23 @@ def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
                 announcements.announce()  # also while no worker runs, so that a mailbox has it
         except Error as failure:
             log.warning("alerts.database_failed", reason=failure)
+        except Exception:
+            log.exception("alerts.failed")
         finally:
             forget_connection()
 
 
 def look(thresholds: AlertThresholds) -> int:
     """Note which alerts fire and which are over, to be published; return how many, 0 if somebody has looked lately."""
-    ((now, is_time),) = rows(TURN)
+    ((began, is_time),) = rows(TURN)
     if not is_time:
         return 0
-    reasons = dict(_conditions(thresholds, now))
+    reasons = dict(_conditions(thresholds, began))
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE)
         ((now, is_time),) = rows(TURN)
-        if not (is_alone and is_time):
-            return 0
+        if not (is_alone and is_time and now - began < timedelta(seconds=LOOK_SECONDS)):
+            return 0  # somebody else looks, or has, while this process stood still
         known = Alert.objects.in_bulk()
         alerts = [known.get(name) or Alert(name=name) for name in AlertName]
         news = [one for alert in alerts for one in _noted(alert, reasons.get(AlertName(alert.name)), now)]

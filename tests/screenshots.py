@@ -1,5 +1,6 @@
 """`./broker screenshots`: take the pictures of the documentation, with what the last `./broker demo` has left."""
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.support.chromium import BINARY, Page, running_browser
 
 IMAGES: Final = ROOT / "docs" / "images"
 WIDTH: Final = 1280
-HEIGHT: Final = 720
+HEIGHT: Final = 680
+AUDIT: Final = "audit"
+"""The subscriber of the demo that rejects some events: its portal has something to tell."""
 MAX_BYTES: Final = 150_000
 """Of a picture: they stay in the history of the repository."""
 PAGES: Final = {
@@ -25,8 +28,7 @@ PAGES: Final = {
     "subscriber": "subscriptions/subscriber/{subscriber}/change/",
     "message": "delivery/message/{message}/change/",
     "delivery": "delivery/delivery/{delivery}/change/",
-    "find": "delivery/deadletter/",
-    "summaries": "analytics/run/summaries/",
+    "dead-letters": "delivery/deadletter/",
 }
 """Pages of the admin site, by the names of their pictures."""
 
@@ -38,20 +40,27 @@ def screenshots() -> int:
         return 1
     with (
         running_stack(FOLDER, say=say) as stack,
-        tempfile.TemporaryDirectory() as profile,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         running_browser(Path(profile)) as page,
     ):
         page.resize(WIDTH, HEIGHT)
         site = f"{stack.web}/admin/"
         _log_in(page, site, stack.admin_login)
-        about = _chosen(page, site, Management.of(stack))
-        sizes = [_size_of_picture(page, site + path.format(**about), name) for name, path in PAGES.items()]
+        api = Management.of(stack)
+        retried = next(one for one in api.every("deliveries", status="DELIVERED") if one["attempts"] > 1)
+        about = {"delivery": retried["id"], "message": retried["message_id"]}
+        about["subscriber"] = _subscriber_id(page, site, retried["subscriber"])
+        sizes = []
+        for name, path in PAGES.items():
+            page.open(site + path.format(**about))
+            sizes.append(_size_of_picture(page, name))
+        _open_portal(page, api, AUDIT)
+        sizes.append(_size_of_picture(page, "portal"))
     return 1 if max(sizes) > MAX_BYTES else 0
 
 
-def _size_of_picture(page: Page, address: str, name: str) -> int:
-    """Take the picture of a page; return how many bytes it has."""
-    page.open(address)
+def _size_of_picture(page: Page, name: str) -> int:
+    """Take the picture of the page that is open; return how many bytes it has."""
     page.wait_for("document.fonts.status === 'loaded'")
     picture = IMAGES / f"{name}.png"
     page.screenshot(picture)
@@ -70,13 +79,18 @@ def _log_in(page: Page, site: str, login: str) -> None:
     page.wait_for(f"location.href === '{site}'")
 
 
-def _chosen(page: Page, site: str, api: Management) -> dict[str, str]:
-    """Return the ids of a delivery that was retried, its message and its subscriber, which has a page of its own."""
-    retried = next(one for one in api.every("deliveries", status="DELIVERED") if one["attempts"] > 1)
-    page.open(f"{site}subscriptions/subscriber/?q={retried['subscriber']}")
+def _subscriber_id(page: Page, site: str, name: str) -> str:
+    """Return the id of a subscriber, which only its page's address has."""
+    page.open(f"{site}subscriptions/subscriber/?q={name}")
     address = page.evaluate("document.querySelector('#result_list a[href*=\"/change/\"]').pathname")
-    subscriber = address.split("/")[-3]
-    return {"delivery": retried["id"], "message": retried["message_id"], "subscriber": subscriber}
+    return str(address.split("/")[-3])
+
+
+def _open_portal(page: Page, api: Management, subscriber: str) -> None:
+    """Open the portal of a subscriber, as a link does, and wait for its first page."""
+    link = api.create(f"subscribers/{subscriber}/portal-links")
+    page.evaluate(f"location.assign({json.dumps(link['url'])})")
+    page.wait_for("location.pathname === '/portal/' && document.readyState === 'complete'")
 
 
 if __name__ == "__main__":
