@@ -185,12 +185,18 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
         return text, values
 
     def run(
-        raw: db.Connection, statements: Sequence[tuple[bytes, Sequence[Any]]], _meanwhile: object = None
+        raw: db.Connection,
+        statements: Sequence[tuple[bytes, Sequence[Any]]],
+        _meanwhile: object = None,
+        *,
+        commits: bool = False,
     ) -> list[db.Rows]:
         rows = []
         for text, values in statements:
             found.append(ExplainedStatement(originals[text], _explained(raw, text.decode(), values)))
             rows += unexplained(raw, [(text, values)])
+        if commits:
+            raw.commit()
         return rows
 
     def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
