@@ -304,6 +304,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "EventKind": "subscriptions.models.EventKind",
         "KeyKind": "subscriptions.models.KeyKind",
+        "Scope": "subscriptions.models.Scope",
         "Status": "subscriptions.models.Status",
         "Action": "subscriptions.retry_policies.Action",
         "DeliveryStatus": "delivery.statuses.DeliveryStatus",

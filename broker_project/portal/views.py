@@ -237,10 +237,17 @@ def _query_of(form: QueryDict) -> dict[str, str]:
 
 @page
 def delivery(portal: Portal, id: int) -> HttpResponse:
-    """Show a delivery and its attempts."""
+    """Show a delivery and its attempts, one of them with its request and answer."""
     found = portal.call("GET", f"deliveries/{id}")
-    operations = [*offered("deliveries", found, portal.key.scopes)]
-    return portal.page("delivery", delivery=found, operations=operations, note=_note(portal, "deliveries"))
+    chosen = portal.request.GET.get("attempt", "")
+    numbers = [int(chosen)] if chosen.isdecimal() else [one["number"] for one in found["history"][-1:]]
+    return portal.page(
+        "delivery",
+        delivery=found,
+        exchanges=[portal.call("GET", f"deliveries/{id}/attempts/{number}") for number in numbers],
+        operations=[*offered("deliveries", found, portal.key.scopes)],
+        note=_note(portal, "deliveries"),
+    )
 
 
 @page

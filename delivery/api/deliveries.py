@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema_field
 from rest_framework import serializers
@@ -19,6 +20,8 @@ from delivery.models import OPEN_SHELF, Attempt, Delivery
 from delivery.status import delivery_search
 from delivery.status.delivery_search import Finder
 from delivery.status.line_status import MAX_COUNTED
+from delivery.status.sent_requests import SentRequest
+from delivery.status.timeline import Exchange, exchange_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
@@ -107,6 +110,28 @@ class WholeDeliverySerializer(HistoryMixin, DeliverySerializer):
         fields = (*DeliverySerializer.Meta.fields, "history")
 
 
+class RequestAsSentSerializer(serializers.Serializer[SentRequest]):
+    """A request as it was sent; signatures, values of configured headers and other credentials are masked."""
+
+    method = serializers.CharField()
+    url = serializers.CharField()
+    headers = serializers.ListField(
+        child=serializers.ListField(child=serializers.CharField(allow_blank=True)),
+        help_text="Names and values, in their order.",
+    )
+    body = serializers.CharField(source="body_text", help_text="As text, its first 64 KiB.")
+    size = serializers.IntegerField(help_text="Bytes of the whole body.")
+    curl = serializers.CharField(help_text="The command that sends it, once the masked values are put in.")
+
+
+class ExchangeSerializer(serializers.Serializer[Exchange]):
+    """An attempt: its request as it was sent, its answer, and what followed."""
+
+    attempt = AttemptSerializer()
+    request = RequestAsSentSerializer(allow_null=True, help_text="Null: its message or its subscription is gone.")
+    decision = serializers.CharField(help_text="What followed, and by which rule.")
+
+
 class DeliveryQuery(SearchQuery):
     """The filters of the list of deliveries."""
 
@@ -168,6 +193,14 @@ class Deliveries(Records[Delivery]):
             pk=query.get("subscription_id"),
         )
         return delivery_search.finder_of(ids, query.get("status"))
+
+
+@operation("get", Scope.READ, MayReceive, responses=ExchangeSerializer)
+def read_attempt(request: Request, id: int, number: int) -> Response:
+    """Read an attempt of a delivery: its request as it was sent, its answer, and what followed."""
+    delivery = get_object_or_404(deliveries_for(key_of(request)), pk=id)
+    attempt = get_object_or_404(delivery.attempt_set.all(), number=number)
+    return Response(ExchangeSerializer(exchange_of(attempt)).data)
 
 
 class DeadLetterQuery(PageQuery):

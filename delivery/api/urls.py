@@ -4,7 +4,7 @@ from django.urls import path
 
 from delivery.api import dry_run, mailboxes, operations, publish, receipts, replays, trials
 from delivery.api.callbacks import Callbacks, Reply
-from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters
+from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters, read_attempt
 from delivery.api.lines import list_senders, read_line
 from delivery.api.messages import Messages
 
@@ -24,6 +24,7 @@ urlpatterns = [
     path("messages/<int:id>/resubmit", replays.resubmit_message),
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"}), name="delivery"),
+    path("deliveries/<int:id>/attempts/<int:number>", read_attempt),
     path("deliveries/<int:id>/release", operations.release_delivery),
     path("deliveries/<int:id>/try-now", operations.try_delivery_now),
     path("deliveries/<int:id>/resubmit", replays.resubmit_delivery),

@@ -11,7 +11,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.models import Callback, Delivery, Lane, Message, Replay
+from delivery.models import Attempt, Callback, Delivery, Lane, Message, Replay
 from subscriptions.models import ApiKey, Subscription
 from tests.support import factories
 from tests.support.api import Answer, api_document, client_of, publish
@@ -63,7 +63,8 @@ def somebody() -> Subscription:
         publisher=owner, event_type=made.event_type, body=b"{}", size=2, content_type="", outcome="ROUTED"
     )
     line = made.subscriber.lines.get(lane=Lane.MAIN)
-    Delivery.objects.create(message=message, subscription=made, line=line, size=2)
+    delivery = Delivery.objects.create(message=message, subscription=made, line=line, size=2)
+    Attempt.objects.create(delivery=delivery, number=1, started_at=delivery.created_at, duration_ms=1)
     Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="somebody")
     token = {"token_hash": b"1", "token_sealed": b"1", "expires_at": Now() + timedelta(days=1)}
     Callback.objects.create(
@@ -85,7 +86,7 @@ def numbers_of(theirs: Subscription) -> dict[str, int]:
 
 def ask(client: Client, method: str, path: str, name: str, number: int, **headers: str) -> Answer:
     """Call the operation on what has that name, or number."""
-    address = path.replace("{name}", name).replace("{id}", str(number))
+    address = path.replace("{name}", name).replace("{id}", str(number)).replace("{number}", "1")
     needed = NEEDED.get(path.rpartition("/")[2], "{}")
     return client.generic(
         method.upper(), address, "" if method == "get" else needed, "application/json", headers=headers

@@ -32,7 +32,8 @@ TABLE: Final[dict[Scope, str]] = {
     Scope.PUBLISH: "post events, post events/{event_type}, post events/{event_type}/dry-run",
     Scope.READ: """
         get callbacks, get callbacks/{id}, get dead-letters, get dead-letters/counts, get deliveries,
-        get deliveries/{id}, get event-type-file, get event-types, get event-types/{name}, post filters/test,
+        get deliveries/{id}, get deliveries/{id}/attempts/{number}, get event-type-file,
+        get event-types, get event-types/{name}, post filters/test,
         get mailboxes/{name}/status, get messages, get messages/{id}, get messages/{id}/explanation, get publishers,
         get publishers/{name}, get replays, get replays/{id}, get retry-policies, get retry-policies/{name},
         post scripts/test, get senders, get subscribers, get subscribers/{name}, get subscribers/{name}/line,
@@ -80,7 +81,13 @@ DOCUMENTED: Final = {
 def ask(token: str, operation: str) -> Answer:
     """Call an operation on what is not there, with a body that says nothing."""
     method, path = operation.split()
-    for name, value in {"{id}": "4711", "{name}": "nobody", "{event_type}": "No.Such", "{suffix}": "csv"}.items():
+    for name, value in {
+        "{id}": "4711",
+        "{number}": "1",
+        "{name}": "nobody",
+        "{event_type}": "No.Such",
+        "{suffix}": "csv",
+    }.items():
         path = path.replace(name, value)
     body = "" if method == "get" else "{}"
     return client_with(token).generic(method.upper(), API_ROOT + path, body, "application/json")
