@@ -43,7 +43,7 @@ class Options:
     minutes: float = 0.0
     """How long the soak takes, or a snapshot is held; 0: half an hour, and what half an hour leaves."""
     rate: float = 0.0
-    """Deliveries a second of the soak; 0: half of what the broker can do."""
+    """Deliveries a second of the soak, 0: half of what the broker can do; of horizon, 0: 800 and 2,000."""
     attempts: int = 1_000_000
     """Attempts in the history that is summarized; a tenth of them is summarized too."""
     warm_seconds: float = 4.0

@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     numbers = {
         "seconds": "how long to measure each",
         "minutes": "how long the soak takes (30), or horizon holds a snapshot",
-        "rate": "deliveries a second of the soak",
+        "rate": "deliveries a second of the soak, or of horizon",
         "attempts": "attempts that the summaries are made of",
     }
     for name, about in numbers.items():

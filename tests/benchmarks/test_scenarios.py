@@ -116,7 +116,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
 @pytest.mark.lengthy
 def test_deliveries_go_on_under_a_snapshot_and_during_a_backup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(horizon, "FOLLOW_SECONDS", 0.5)
-    bench = replace(bench, options=replace(bench.options, minutes=0.0))
+    bench = replace(bench, options=replace(bench.options, minutes=0.0, rate=0.0))
     found = values(horizon.run(bench, subscribers=3, rates=(40.0,), seconds=5.0))
     assert min(found[f"delivered, {phase}, 40/s"] for phase in ("clean", "held", "dumped")) > 0
     assert found["dead rows, 40/s"] > 0

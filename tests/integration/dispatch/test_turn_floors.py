@@ -4,10 +4,12 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from django.db.models import F
 from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
+from delivery.dispatch.claim import claim, renew
 from delivery.dispatch.sweep import begin_delayed
 from delivery.dispatch.turn_floors import note_floors
 from delivery.maintenance.periodic import JOBS
@@ -23,6 +25,7 @@ from tests.support.broker import (
     raise_floors,
 )
 from tests.support.database import another_connection
+from tests.support.query_plans import explained_statements
 
 pytestmark = pytest.mark.behaviour("11.6")
 
@@ -90,6 +93,26 @@ def test_what_begins_late_has_its_place(wanted: Subscription, line: Line) -> Non
     begin_delayed()
     assert floor_of(wanted) == earliest
     assert lines_with_due_work() == [line.pk]
+
+
+def test_dead_versions_of_a_line_are_not_passed(
+    wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_floors()
+    with another_connection() as elsewhere, elsewhere.transaction():
+        elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        elsewhere.execute("SELECT")
+        for _ in range(300):
+            Line.objects.update(epoch=F("epoch") + 1, lease_until=None)
+        with explained_statements(monkeypatch) as statements:
+            publish_numbered(wanted.event_type, 1, first=3)
+            assert lines_with_due_work() == [line.pk]
+            (claimed,) = claim([line.pk], worker="worker-1")
+            assert len(broker.outgoing_of(claimed)) == 4
+            assert renew({line.pk: claimed.epoch}) == {line.pk: True}
+    reads = [node for one in statements for node in one.nodes() if node.get("Relation Name") == "delivery_line"]
+    assert len(reads) > 10
+    assert max(node["Shared Hit Blocks"] for node in reads) < 60
 
 
 @pytest.mark.usefixtures("_many_dead")
