@@ -181,7 +181,7 @@ def read_statistics(request: Request, name: str) -> Response:
         **_shown(last.total if last else Numbers(HOUR_MINUTES)),
         "since": last and last.since,
         "until": last and last.until,
-        "backlog": backlogs(subscriber.pk).get(subscriber.pk),
+        "backlog": backlogs([subscriber.pk]).get(subscriber.pk),
         "event_types": [{**_shown(one), "event_type": names.get(key, "")} for key, one in by_event_type.items()],
     }
     return Response(StatisticsSerializer(now).data)

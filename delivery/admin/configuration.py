@@ -7,18 +7,19 @@ from typing import Any, ClassVar, Final
 
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from broker_project.core.admin.model_admin import action, column, permission
-from broker_project.core.admin.theme import ActionVariant
-from delivery.admin.lines import main_line_of
-from delivery.admin.mailboxes import mailbox_link
-from delivery.admin.read_only import counted, id_in, link_to, link_to_list, plural
+from broker_project.core.admin.model_admin import Prefetched, action, column, permission, state_column
+from broker_project.core.admin.theme import ActionVariant, relative
+from delivery.admin.lines import LINE_COLOURS
+from delivery.admin.read_only import at_least, counted, id_in, link_to_list, plural
 from delivery.admin.replayable import replay_address
+from delivery.admin.subscriber_page import NEEDED, head_of, overview_link, subscriber_page
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
@@ -28,6 +29,7 @@ from delivery.replay.eligibility import NotBegun
 from delivery.status.delivery_search import deliveries_of
 from delivery.status.line_status import MAX_COUNTED, unfinished_of
 from delivery.status.sent_requests import text_of
+from delivery.status.subscriber_status import SubscriberStatus, subscriber_statuses
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.configured import INACTIVATING, record_actions
 from subscriptions.admin.event_types import EventTypeAdmin
@@ -44,6 +46,11 @@ BY_ADMIN: Final = "in the admin"
 LATELY: Final = timedelta(hours=24)
 MAX_TRIES: Final = 100
 """Test events that one page sends by itself, until one is taken."""
+OF_DELIVERIES: Final = ("state", "waiting", "oldest")
+"""Columns of the list of subscribers."""
+STATUS: Final = Prefetched[Subscriber, SubscriberStatus](
+    "status", lambda subscribers: subscriber_statuses(subscribers, timezone.now())
+)
 LESS_OFTEN_USED: Final = (
     *("send_test_event", "backfill", "replay", "test_filter"),
     *("rotate_secret", "end_overlap", "cancel", "inactivate"),
@@ -88,31 +95,49 @@ class DeliveredEventTypeAdmin(EventTypeAdmin):
 
 @admin.register(Subscriber)
 class DeliveredSubscriberAdmin(SubscriberAdmin):
-    """A subscriber, with links to its line, mailbox, subscriptions and deliveries."""
+    """A subscriber as a place: each of its pages says how it is doing, and leads to the others."""
 
-    line_link = column("line", lambda subscriber: link_to("delivery_line", main_line_of(subscriber), "its line"))
-    mailbox = column("mailbox", mailbox_link)
-    subscription_list = column(
-        "subscriptions",
-        lambda subscriber: link_to_list(
-            "subscriptions_subscription", "its subscriptions", subscriber__id__exact=subscriber.pk
-        ),
+    list_display = ("place", "state", "waiting", "oldest", *SubscriberAdmin.list_display[1:])
+    list_display_links = None
+    change_form_outer_before_template = "delivery/subscriber_head.html"
+
+    place = column("name", overview_link, ordering="name")
+    state = state_column("state", lambda subscriber: STATUS.of(subscriber).state, LINE_COLOURS)
+    waiting = column(
+        "waiting", lambda subscriber: at_least(STATUS.of(subscriber).waiting, is_cut=STATUS.of(subscriber).is_cut)
     )
-    delivery_list = column(
-        "deliveries",
-        lambda subscriber: link_to_list(
-            "delivery_delivery", "its deliveries", line__id__exact=main_line_of(subscriber)
-        ),
-    )
+    oldest = column("oldest", lambda subscriber: relative(STATUS.of(subscriber).oldest_since))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the addresses of its pages too."""
+        page = self.admin_site.admin_view(partial(subscriber_page, self))
+        place = path("<int:object_id>/<slug:tab>/", page, name="subscriptions_subscriber_place")
+        *others, any_other = super().get_urls()
+        return [*others, place, any_other]
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Return the columns that the user may see."""
+        columns = super().get_list_display(request)
+        return columns if request.user.has_perm(NEEDED) else [one for one in columns if one not in OF_DELIVERIES]
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page of the list, with the states of all its subscribers read at once."""
+        page: ChangeList = super().get_changelist_instance(request)
+        if request.user.has_perm(NEEDED):
+            STATUS.load(page.result_list)
+        return page
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Subscriber | None = None, **options: Any
+    ) -> HttpResponse:
+        """Show above its settings how it is doing."""
+        if obj:
+            context |= head_of(obj, request, "Settings")
+        return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
     def inactivating(self, chosen: "Sequence[Subscriber] | QuerySet[Subscriber]") -> str:
         """Ask, with what all subscriptions of these were given lately."""
         return _inactivation_question(Subscription.objects.filter(subscriber__in=chosen))
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Subscriber | None = None) -> tuple[str, ...]:
-        """Return the links too."""
-        links = ("line_link", "mailbox", "subscription_list", "delivery_list") if obj else ()
-        return (*super().get_readonly_fields(request, obj), *links)
 
 
 @admin.register(Subscription)

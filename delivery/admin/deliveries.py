@@ -64,6 +64,7 @@ IN_A_PAUSE: Final = Q(status=DeliveryStatus.PENDING) & (
     | Q(group__waits_for=WaitsFor.RETRY, group__due_at__gt=Now())
 )
 """What waits to be tried again, by itself, held in its line, or with its QUEUE group (contract 5.11)."""
+FIRST_FIELDS: Final = ("status_label", "message_link", "subscription", "group_table")
 BODY_HELP: Final = (
     "If you change it, the delivery is checked like a new message and sends a message of its own; otherwise the same"
     " message is sent again."
@@ -139,6 +140,12 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         rows: QuerySet[Delivery] = super().get_queryset(request)
         newest = newest_deliveries(request.GET)
         return rows if newest is None else rows.filter(pk__in=newest)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Delivery | None = None) -> list[Any]:
+        """Return what says most, and the other fields folded up."""
+        names = self.get_fields(request, obj)
+        rest = [name for name in names if name not in FIRST_FIELDS]
+        return [(None, {"fields": FIRST_FIELDS}), ("All fields", {"fields": rest, "classes": ["collapse"]})]
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Delivery, **options: Any

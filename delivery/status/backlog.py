@@ -1,5 +1,6 @@
 """The backlog of each subscriber: how much waits for it, and since when."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -32,7 +33,7 @@ WITH waiting AS MATERIALIZED (
        SELECT d.* FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it) CROSS JOIN LATERAL
        {FIRST.format("d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
       ORDER BY since LIMIT 1) o
-   WHERE %(subscriber_id)s::bigint IS NULL OR s.subscriber_id = %(subscriber_id)s::bigint),
+   WHERE %(subscriber_ids)s::bigint[] IS NULL OR s.subscriber_id = ANY(%(subscriber_ids)s::bigint[])),
 fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1)) + 1 AS share FROM waiting)
 SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.looked_at = fair.share),
@@ -66,6 +67,7 @@ class Backlog(NamedTuple):
     """`oldest_since` of what publishers have published; None if only events of the broker's own wait."""
 
 
-def backlogs(subscriber_id: int | None = None) -> dict[int, Backlog]:
-    """Return the backlog of each subscriber that has one, or of a single one."""
-    return {key: Backlog(*columns) for key, *columns in rows(BACKLOGS, {"subscriber_id": subscriber_id})}
+def backlogs(subscriber_ids: Sequence[int] | None = None) -> dict[int, Backlog]:
+    """Return the backlog of each subscriber that has one, or of each of these."""
+    ids = None if subscriber_ids is None else [*subscriber_ids]
+    return {key: Backlog(*columns) for key, *columns in rows(BACKLOGS, {"subscriber_ids": ids})}

@@ -1,10 +1,12 @@
 """How a subscriber is doing: what waits for it, since when, why, and when it is tried next."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from broker_project.core.durations import rough
-from delivery.models import Lane, Line
+from delivery.models import Line
 from delivery.status.backlog import Backlog, backlogs
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from subscriptions.models import Status, Subscriber
@@ -20,6 +22,9 @@ WHY: Final = {
     LineState.DELAYED: "Only messages that were published with a delay wait.",
     LineState.INACTIVE: "What waits is for subscriptions that are inactive.",
 }
+
+
+NO_LINE: Final = LineStatus(LineState.IDLE, (), 0, 0, None)
 
 
 class SubscriberStatus(NamedTuple):
@@ -51,19 +56,32 @@ class SubscriberStatus(NamedTuple):
 
 def subscriber_status(subscriber: Subscriber, now: datetime) -> SubscriberStatus:
     """Return how a subscriber is doing."""
-    lines = Line.objects.filter(subscriber=subscriber, lane__in=[Lane.MAIN, Lane.RETRY]).order_by("lane")
-    statuses = [*line_statuses([line.pk for line in lines]).values()]
-    by_weight = sorted(statuses, key=lambda one: [*LineState].index(one.state))
-    status = by_weight[0] if by_weight else LineStatus(LineState.IDLE, (), 0, 0, None)
-    backlog = backlogs(subscriber.pk).get(subscriber.pk)
-    hold = status.hold
+    return subscriber_statuses([subscriber], now)[subscriber.pk]
+
+
+def subscriber_statuses(subscribers: Sequence[Subscriber], now: datetime) -> dict[int, SubscriberStatus]:
+    """Return how each of these is doing, by id; the number of queries does not grow with them."""
+    ids = [one.pk for one in subscribers]
+    lines = dict(Line.objects.filter(subscriber__in=ids).values_list("pk", "subscriber_id"))
+    found: dict[int, list[LineStatus]] = defaultdict(list)
+    for line_id, status in line_statuses([*lines]).items():
+        found[lines[line_id] or 0].append(status)
+    waiting = backlogs(ids)
+    return {one.pk: _status_of(one, found[one.pk], waiting.get(one.pk), now) for one in subscribers}
+
+
+def _status_of(
+    subscriber: Subscriber, lines: Sequence[LineStatus], backlog: Backlog | None, now: datetime
+) -> SubscriberStatus:
+    """Return the status by the line in the worse state."""
+    status = min(lines, key=lambda one: [*LineState].index(one.state), default=NO_LINE)
     return SubscriberStatus(
         status.state,
         _why(subscriber, status, backlog, now),
         backlog.waiting if backlog else 0,
         backlog.is_cut if backlog else False,
         backlog.oldest_since if backlog else None,
-        hold.next_try_at if hold else status.deferred_due_at,
+        status.hold.next_try_at if status.hold else status.deferred_due_at,
     )
 
 

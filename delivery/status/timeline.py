@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from django.utils import timezone
+
 from delivery.models import Attempt, Delivery, Message
 from delivery.outcomes import (
     CALLBACK,
@@ -75,6 +77,11 @@ class Moment(NamedTuple):
     text: str
     exchange: Exchange | None = None
     next_try_at: datetime | None = None
+
+    @property
+    def time(self) -> str:
+        """When it was, to the millisecond."""
+        return f"{timezone.localtime(self.at):%Y-%m-%d %H:%M:%S.%f}"[:-3] if self.at else "now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
         ("Memory", ("max_queued_to_send", "max_queued_bytes", "refill_percent")),
         ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries", "mailbox_days")),
     )
-    list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")
+    list_display: ClassVar[tuple[str, ...]] = ("name", "status_label", "description", "updated_at")
     list_filter = ("status",)
     search_fields = ("name", "description")
     ordering = ("name",)

@@ -7,9 +7,10 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
-from delivery.models import Delivery, Hold, Message, Replay, ReplayKind
+from delivery.models import Attempt, Delivery, Hold, Message, Replay, ReplayKind
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
 from tests.support.admin import admin_user
@@ -241,3 +242,39 @@ def test_the_page_of_the_api_names_problems_and_follows_the_colours(
     assert colour(page, "body") == ("rgb(28, 32, 34)" if is_dark else "rgb(250, 250, 250)")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.resize(1400)
+
+
+def test_a_subscriber_leads_to_what_blocks_it_and_that_to_its_request(page: Page, live_server: Any) -> None:
+    wanted = factories.subscription(factories.subscriber("shop"), endpoint="http://127.0.0.1:9/hook")
+    broker.publish_bodies(wanted.event_type, b'{"order": 7}', b"{}", headers=[("X-Api-Key", "tell-nobody")])
+    delivery = Delivery.objects.earliest("pk")
+    line_id = delivery.line_id or 0
+    Hold.objects.create(delivery=delivery, line_id=line_id, reason="answered 503", failures=1)
+    Attempt.objects.create(
+        delivery=delivery,
+        number=1,
+        started_at=timezone.now(),
+        duration_ms=12,
+        status_code=503,
+        answer_headers=b"HTTP/1.1 503 -",
+        answer_excerpt=b"later",
+    )
+    page.open(f"{live_server.url}/admin/subscriptions/subscriber/")
+    page.click("#result_list a", "shop")
+    page.wait_for("document.body?.innerText.includes('answered 503') && location.pathname.endsWith('/overview/')")
+    assert "2 deliveries wait, the oldest for" in page.text()
+    page.click("nav[aria-label=Subscriber] a", "Settings")
+    page.wait_for("location.pathname.endsWith('/change/') && document.body?.innerText.includes('2 deliveries wait')")
+    page.click("nav[aria-label=Subscriber] a", "Overview")
+    page.wait_for("location.pathname.endsWith('/overview/')")
+    page.click("#live td a", str(delivery.pk))
+    page.wait_for("document.querySelector('.timeline')?.innerText.includes('Attempt 1: 503 in 12 ms')")
+    assert "503 holds the line" in page.text()
+    assert "Nothing overtakes it." in page.text()
+    assert "later" not in page.text()
+    page.click(".timeline summary", "POST http://127.0.0.1:9/hook")
+    page.wait_for("document.querySelector('.exchange').checkVisibility()")
+    assert "X-Api-Key: ***" in page.text()
+    page.click("button[aria-label='Copy as cURL']")
+    page.wait_for("getSelection().toString().startsWith('curl --request POST http://127.0.0.1:9/hook')")
+    assert "--data-raw '{\"order\": 7}'" in page.evaluate("getSelection().toString()")

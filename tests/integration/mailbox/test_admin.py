@@ -133,7 +133,7 @@ def test_a_subscribers_page_leads_to_its_mailbox(admin: Client, wanted: Subscrip
     fetch_all(wanted, most=1)
 
     def page(of: Subscriber) -> str:
-        return reverse("admin:subscriptions_subscriber_change", args=[of.pk])
+        return reverse("admin:subscriptions_subscriber_place", args=[of.pk, "overview"])
 
     assert "2 available, 1 in flight" in page_text(admin, page(wanted.subscriber))
     assert mailbox_page(wanted) in admin.get(page(wanted.subscriber)).content.decode()

@@ -245,3 +245,30 @@ def test_pages_show_request_and_answer_as_text_to_those_who_may_see_contents(
         text = change_page(other, row)
         assert escape(HOSTILE) not in text
         assert "500 in 12 ms" in text or "5xx defers" in text
+
+
+@pytest.mark.behaviour("10.5")
+def test_a_subscribers_pages_say_how_it_is_doing_and_lead_to_each_other(admin: Client, wanted: Subscription) -> None:
+    broker.publish_bodies(wanted.event_type, b"{}", b"{}")
+    delivery = Delivery.objects.earliest("pk")
+    Hold.objects.create(delivery=delivery, line_id=delivery.line_id or 0, reason="answered 503", failures=2)
+    base = f"/admin/subscriptions/subscriber/{wanted.subscriber_id}/"
+    shown = {
+        "overview": ("2 tries", f"/admin/delivery/delivery/{delivery.pk}/change/"),
+        "deliveries": (f"/admin/delivery/delivery/{delivery.pk}/change/",),
+        "subscriptions": (f"/admin/subscriptions/subscription/{wanted.pk}/change/", wanted.endpoint),
+        "change": ("Settings", f"{base}overview/"),
+    }
+    for tab, texts in shown.items():
+        with CaptureQueriesContext(connection) as queries:
+            page = admin.get(f"{base}{tab}/").content.decode()
+        assert not [text for text in ("2 deliveries wait, the oldest for", *texts) if text not in page]
+        assert len(queries) <= 40
+    assert admin.get(f"{base}nothing/").status_code == 404
+    rows = admin.get("/admin/subscriptions/subscriber/").content.decode()
+    assert f"{base}overview/" in rows
+    assert "Blocked" in rows
+    other = browser_with("subscriptions.view_subscriber")
+    assert other.get(f"{base}overview/").headers["Location"] == f"{base}change/"
+    assert "deliveries wait" not in other.get(f"{base}change/").content.decode()
+    assert "Blocked" not in other.get("/admin/subscriptions/subscriber/").content.decode()
