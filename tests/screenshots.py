@@ -1,6 +1,7 @@
 """`./broker screenshots`: take the pictures of the documentation, with what the last `./broker demo` has left."""
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -18,14 +19,14 @@ IMAGES: Final = ROOT / "docs" / "images"
 WIDTH: Final = 1280
 HEIGHT: Final = 680
 AUDIT: Final = "audit"
-"""The subscriber of the demo that rejects some events: its portal has something to tell."""
+"""The subscriber of the demo that rejects some events: its pages have something to tell."""
 MAX_BYTES: Final = 150_000
 """Of a picture: they stay in the history of the repository."""
 PAGES: Final = {
     "dashboard": "",
     "live-numbers": "analytics/run/live/",
     "set-up": "subscriptions/subscription/set-up/",
-    "subscriber": "subscriptions/subscriber/{subscriber}/change/",
+    "subscriber": "subscriptions/subscriber/{subscriber}/overview/",
     "message": "delivery/message/{message}/change/",
     "delivery": "delivery/delivery/{delivery}/change/",
     "dead-letters": "delivery/deadletter/",
@@ -49,7 +50,7 @@ def screenshots() -> int:
         api = Management.of(stack)
         retried = next(one for one in api.every("deliveries", status="DELIVERED") if one["attempts"] > 1)
         about = {"delivery": retried["id"], "message": retried["message_id"]}
-        about["subscriber"] = _subscriber_id(page, site, retried["subscriber"])
+        about["subscriber"] = _subscriber_id(page, site, AUDIT)
         sizes = []
         for name, path in PAGES.items():
             page.open(site + path.format(**about))
@@ -80,10 +81,10 @@ def _log_in(page: Page, site: str, login: str) -> None:
 
 
 def _subscriber_id(page: Page, site: str, name: str) -> str:
-    """Return the id of a subscriber, which only its page's address has."""
+    """Return the id of a subscriber, which only the addresses of its pages have."""
     page.open(f"{site}subscriptions/subscriber/?q={name}")
-    address = page.evaluate("document.querySelector('#result_list a[href*=\"/change/\"]').pathname")
-    return str(address.split("/")[-3])
+    address = page.evaluate("document.querySelector('#result_list a[href*=\"/subscriber/\"]').pathname")
+    return str(re.findall(r"[0-9]+", address)[0])
 
 
 def _open_portal(page: Page, api: Management, subscriber: str) -> None:
