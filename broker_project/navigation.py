@@ -17,7 +17,6 @@ Item = tuple[str, ...]
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Traffic": (
-        ("search", "delivery.message", "search", "Search"),
         ("mail", "delivery.message"),
         ("local_shipping", "delivery.delivery"),
         ("unsubscribe", "delivery.deadletter"),

@@ -52,22 +52,7 @@ _ASIDE: Final = "\n   UNION ALL\n".join(
 With `=` and a sort the planner could take the key, or the index of retries, and read what others wait for.
 """
 
-CANCEL: Final = f"""
-WITH fetched AS MATERIALIZED (
-  SELECT id, group_id, fetched_until FROM delivery_open
-   WHERE subscription_id >= %(subscription)s AND subscription_id <= %(subscription)s
-     AND id - %(newest)s <= 0 AND fetched_until >= %(since)s::timestamptz
-     AND NOT (cancel_requested AND fetched_until > (SELECT clock_timestamp()))
-   ORDER BY subscription_id, fetched_until, id LIMIT {SLICE}),
-these AS MATERIALIZED (
-  (SELECT d.id, d.group_id FROM delivery_open d
-    WHERE d.waits_for = 'TURN' AND d.subscription_id >= %(subscription)s
-      AND (d.subscription_id, d.id) <= (%(subscription)s, %(newest)s) AND {_UNASKED}
-    ORDER BY d.subscription_id, d.id LIMIT {SLICE})
-   UNION ALL
-{_ASIDE}
-   UNION ALL
-  SELECT id, group_id FROM fetched),
+_END_THESE: Final = f"""
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids, t.id AS delivery_id
     FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
@@ -96,17 +81,44 @@ ended AS (
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
              WHERE d.id <> gone.id LIMIT 1) IS NULL)))
-SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
-       (SELECT max(fetched_until)::text FROM fetched HAVING count(*) = {SLICE})
 """
-"""End what waits, and ask what is in flight to end. Each delivery is judged once it is locked, in one statement, so
-none that is returned or fetched meanwhile is missed.
-
-Returns the number found, ended and newly asked, and the time-out from which to look next for fetched deliveries,
-which stay where they are; null after the last of them.
+"""What follows `these`. Ends what waits, and asks what is in flight to end. Each delivery is judged once it is locked,
+in one statement, so none that is returned or fetched meanwhile is missed.
 
 Ends groups without deliveries too: HELD and parked ones are not read any more. The rest of a group is looked up by id:
 `NOT EXISTS` becomes a join that reads every open delivery while statistics say that there are none.
+"""
+
+CANCEL: Final = f"""
+WITH fetched AS MATERIALIZED (
+  SELECT id, group_id, fetched_until FROM delivery_open
+   WHERE subscription_id >= %(subscription)s AND subscription_id <= %(subscription)s
+     AND id - %(newest)s <= 0 AND fetched_until >= %(since)s::timestamptz
+     AND NOT (cancel_requested AND fetched_until > (SELECT clock_timestamp()))
+   ORDER BY subscription_id, fetched_until, id LIMIT {SLICE}),
+these AS MATERIALIZED (
+  (SELECT d.id, d.group_id FROM delivery_open d
+    WHERE d.waits_for = 'TURN' AND d.subscription_id >= %(subscription)s
+      AND (d.subscription_id, d.id) <= (%(subscription)s, %(newest)s) AND {_UNASKED}
+    ORDER BY d.subscription_id, d.id LIMIT {SLICE})
+   UNION ALL
+{_ASIDE}
+   UNION ALL
+  SELECT id, group_id FROM fetched),
+{_END_THESE}SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
+       (SELECT max(fetched_until)::text FROM fetched HAVING count(*) = {SLICE})
+"""
+"""Cancel some deliveries of a subscription.
+
+Returns the number found, ended and newly asked, and the time-out from which to look next for fetched deliveries,
+which stay where they are; null after the last of them.
+"""
+CANCEL_CHOSEN: Final = f"""
+WITH these AS MATERIALIZED (
+  SELECT d.id, d.group_id FROM delivery_open d
+   WHERE d.id = ANY (%(ids)s) AND d.closed_on = '9999-12-31' AND {_UNASKED}),
+{_END_THESE}
+SELECT id FROM gone UNION ALL SELECT id FROM asked
 """
 
 
@@ -175,6 +187,16 @@ SELECT l.id, l.queue FROM delivery_line l
  ORDER BY l.id FOR NO KEY UPDATE OF l
 """
 """Lock lines before deliveries, as a settle and a cancel do."""
+
+
+def cancel(delivery_ids: Sequence[int], *, reason: str) -> list[int]:
+    """Cancel unfinished deliveries, or ask them to end if they are in flight; return their ids, in order."""
+    with transaction.atomic():
+        queues: dict[int, str] = dict(rows(LOCK_LINES_OF, [[*delivery_ids]]))
+        cancelled = rows(CANCEL_CHOSEN, {"ids": [*delivery_ids], "reason": reason})
+        notify.wake_after_commit((queue, line_id) for line_id, queue in queues.items())
+    return sorted(delivery_id for (delivery_id,) in cancelled)
+
 
 RELEASE: Final = f"""
 WITH asked AS (

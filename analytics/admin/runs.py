@@ -143,6 +143,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     when_empty = "No run yet. Completed hours are summarized seven minutes past every hour, or on the page Summaries."
     list_display = ("id", "kind", "state_shown", "covers", "windows_done", "took", "requested_at", "first_of_error")
     list_filter = ("state", "kind")
+    time_column = "requested_at"
     fields = (
         *("id", "kind", "state_shown", "covers", "resummarises", "requested_by", "requested_at"),
         *("started_at", "ended_at", "took", "error_shown", "windows_shown", "log_shown"),

@@ -1,13 +1,17 @@
 """Attempts in the admin: one request and its answer; and to whom deliveries go, as all lists of them show it."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import Prefetched, column
+from broker_project.core.admin.lists import several_filter
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Prefetched, column
 from delivery.admin.read_only import ReadOnlyAdmin, link_to, may_see_contents, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
 from delivery.status.timeline import exchange_of
@@ -42,6 +46,11 @@ def events_of(delivery: Delivery) -> str:
     return str(callback.event_type) if callback and callback.event_type else "-"
 
 
+def _answered(kind: str) -> Q:
+    """Return the condition for attempts with an answer of this kind: the first digit of its status, or `none`."""
+    return Q(status_code=None) if kind == "none" else Q(status_code__range=(100 * int(kind), 100 * int(kind) + 99))
+
+
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     """Requests that were sent, and their answers."""
@@ -49,6 +58,18 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     when_empty = "Nothing has been sent yet."
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
     list_select_related = ("delivery__subscription__subscriber",)
+    time_column = "started_at"
+    list_filter = (
+        several_filter(
+            "answer",
+            "answer",
+            {"2": "2xx", "3": "3xx", "4": "4xx", "5": "5xx", "none": "no answer"},
+            lambda rows, chosen: rows.filter(reduce(or_, map(_answered, chosen))),
+        ),
+        ("delivery__subscription__subscriber", AutocompleteSelectFilter),
+        ("delivery__message__event_type", AutocompleteSelectFilter),
+        ("delivery__message__publisher", AutocompleteSelectFilter),
+    )
     fields = (
         *("id", "delivery_link", "subscriber", "number", "by_hand", "started_at", "duration_ms"),
         *("status_code", "error", "retry_action"),

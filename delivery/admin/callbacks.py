@@ -57,6 +57,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     )
     list_filter = (StageFilter, ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
     list_select_related = ("event_type", "publisher")
+    time_column = "created_at"
     fields = (
         *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "url", "parent_link", "depth"),
         *("created_at", "expires_at", "replied_at", "reply_link", "reply_payload"),

@@ -1,6 +1,6 @@
 """Deliveries in the admin: all of them, dead letters, and the page of one, where it is released or resubmitted."""
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -8,31 +8,30 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.options import get_content_type_for_model
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 
+from broker_project.core.admin.lists import Candidates, several_filter
 from broker_project.core.admin.model_admin import (
-    CONFIRMED,
     AutocompleteSelectFilter,
     action,
     after_dialog,
-    choice_filter,
     column,
     dialog,
     permission,
     state_column,
 )
 from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget, relative
+from delivery.admin.bulk import CANCEL, IN_A_PAUSE, RELEASE, RESUBMIT, TRY_NOW, Act, all_page, chosen_action
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
+    CONTENT_FILTERS,
     MAX_SHOWN,
     STATUS_COLOURS,
     counted,
-    id_in,
     is_id,
     link_to,
     links_to,
@@ -40,30 +39,19 @@ from delivery.admin.read_only import (
     plural,
     yes_or_no,
 )
-from delivery.admin.replayable import ReplayableAdmin, newest_deliveries
+from delivery.admin.replayable import OF_MESSAGE_AND_SUBSCRIPTION, ReplayableAdmin, statuses_in, subscriptions_in
+from delivery.api.searches import found_by
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
-from delivery.operations import release, try_now
 from delivery.publish.errors import Refusal
 from delivery.publish.publish import publish_terms
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
-from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
-from delivery.status.line_status import MAX_COUNTED
+from delivery.status.delivery_search import REASONS, counts_of, finder_of, in_group, in_status
 from delivery.status.sent_requests import MAX_SHOWN_BYTES
 from delivery.status.timeline import Moment, timeline_of
-from delivery.statuses import DeliveryStatus, WaitsFor
+from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import GROUP_ID_PREFIX
 
-TRYING: Final = "The pause ends. Pauses of the subscription, suspensions and rate limits still hold."
-RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
-MAX_CHOSEN: Final = 500
-"""A form has at most 1,000 fields."""
-IN_A_PAUSE: Final = Q(status=DeliveryStatus.PENDING) & (
-    Q(waits_for=WaitsFor.RETRY, due_at__gt=Now())
-    | Q(hold__due_at__gt=Now())
-    | Q(group__waits_for=WaitsFor.RETRY, group__due_at__gt=Now())
-)
-"""What waits to be tried again, by itself, held in its line, or with its QUEUE group (contract 5.11)."""
 FIRST_FIELDS: Final = ("status_label", "message_link", "subscription", "group_table")
 BODY_HELP: Final = (
     "If you change it, the delivery is checked like a new message and sends a message of its own; otherwise the same"
@@ -73,10 +61,8 @@ UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
 MESSAGES_WITHOUT_DELIVERY: Final = f"{MessageOutcome.DEAD_LETTERED.label}: messages without a delivery"
 
 
-StatusFilter: Final = choice_filter(
-    "status",
-    "status__exact",
-    {value: (text, partial(in_status, status=value)) for value, text in DeliveryStatus.choices},
+StatusFilter: Final = several_filter(
+    "status", "status__exact", dict(DeliveryStatus.choices), lambda rows, chosen: in_status(rows, *chosen)
 )
 
 
@@ -97,7 +83,10 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         *("id", "status_label", "subscriber", "event_type", "sequence", "attempts", "reason", "next_try"),
         *("created_at", "finished_at"),
     )
-    list_filter = (StatusFilter, ("subscription", AutocompleteSelectFilter), ("line", AutocompleteSelectFilter))
+    list_filter = (
+        *(StatusFilter, *OF_MESSAGE_AND_SUBSCRIPTION, ("line", AutocompleteSelectFilter)),
+        *CONTENT_FILTERS,
+    )
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
         *("fetches", "in_flight_until", "not_before", "expires_at", "repeats", "resubmitted_as", "replay_link"),
@@ -106,7 +95,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     )
     change_form_outer_before_template = "delivery/delivery_story.html"
     search_help_text = f"An id; or a group's id with {GROUP_ID_PREFIX}"
-    actions = ("release_chosen", "try_chosen_now")
+    actions = ("resubmit_chosen", "release_chosen", "try_chosen_now", "cancel_chosen")
+    actions_list: ClassVar[tuple[str, ...]] = (*ReplayableAdmin.actions_list, "act_on_all")
     actions_detail: ClassVar[tuple[str, ...]] = ("try_now", "release", "resubmit")
 
     status_label = state_column(
@@ -135,11 +125,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     has_release_permission = permission("delivery.change_delivery")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
-        """Return the deliveries, narrowed as far as the database would not find them along an index."""
-        rows: QuerySet[Delivery] = super().get_queryset(request)
-        newest = newest_deliveries(request.GET)
-        return rows if newest is None else rows.filter(pk__in=newest)
+    resubmit_chosen, release_chosen = chosen_action(RESUBMIT), chosen_action(RELEASE)
+    try_chosen_now, cancel_chosen = chosen_action(TRY_NOW), chosen_action(CANCEL)
 
     def get_fieldsets(self, request: HttpRequest, obj: Delivery | None = None) -> list[Any]:
         """Return what says most, and the other fields folded up."""
@@ -171,67 +158,40 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         """Allow the links of message pages."""
         return lookup == "message__id" or super().lookup_allowed(lookup, value, request)
 
+    def _run(self, act: Act, request: HttpRequest, object_id: str) -> None:
+        number = act.run(request, [int(object_id)])
+        self.message_user(request, f"{act.done}: {plural(number)}.", messages.SUCCESS if number else messages.WARNING)
+
     @action(
         description="Release",
         permissions=["release"],
         icon="play_arrow",
         variant=ActionVariant.SUCCESS,
-        dialog=dialog("Release this delivery?", RELEASING, "Release delivery"),
+        dialog=dialog("Release this delivery?", RELEASE.note, "Release delivery"),
         offered=lambda delivery: delivery.status == DeliveryStatus.HELD,
     )
     def release(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Release one."""
-        self._release(request, Delivery.objects.filter(pk=object_id))
+        self._run(RELEASE, request, object_id)
         return after_dialog(request, self.change_url(object_id))
-
-    @admin.action(description="Release", permissions=["release"])
-    def release_chosen(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> HttpResponse | None:
-        """Ask, then release those of the chosen that are HELD."""
-        held = chosen.filter(status=DeliveryStatus.HELD).order_by("pk")[:MAX_CHOSEN]
-        if CONFIRMED in request.POST:
-            self._release(request, held)
-            return None
-        number = len(held)
-        which = "this HELD delivery" if number == 1 else f"these {number} HELD deliveries"
-        return self.confirmation(request, f"Release {which}? {RELEASING}", held, submit=f"Release {plural(number)}")
-
-    def _release(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
-        released = release([one.pk for one in chosen])
-        for delivery in Delivery.objects.open().filter(pk__in=released):
-            self.log_change(request, delivery, "Released.")
-        level = messages.SUCCESS if released else messages.WARNING
-        self.message_user(request, f"Released {plural(len(released))}.", level)
 
     @action(
         description="Try now",
         permissions=["release"],
         icon="bolt",
         variant=ActionVariant.PRIMARY,
-        dialog=dialog("Try this delivery now?", TRYING, "Try now"),
+        dialog=dialog("Try this delivery now?", TRY_NOW.note, "Try now"),
         offered=lambda delivery: Delivery.objects.open().filter(IN_A_PAUSE, pk=delivery.pk).exists(),
     )
     def try_now(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Try one now."""
-        self._try_now(request, Delivery.objects.filter(pk=object_id))
+        self._run(TRY_NOW, request, object_id)
         return after_dialog(request, self.change_url(object_id))
 
-    @admin.action(description="Try now", permissions=["release"])
-    def try_chosen_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> HttpResponse | None:
-        """Ask, then try those of the chosen now that wait to be tried again."""
-        waiting = chosen.filter(IN_A_PAUSE, closed_on=OPEN_SHELF).order_by("pk")[:MAX_CHOSEN]
-        if CONFIRMED in request.POST:
-            self._try_now(request, waiting)
-            return None
-        number = len(waiting)
-        which = "this delivery" if number == 1 else f"these {number} deliveries"
-        return self.confirmation(request, f"Try {which} now? {TRYING}", waiting, submit=f"Try {plural(number)} now")
-
-    def _try_now(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
-        tried = try_now([one.pk for one in chosen])
-        for delivery in Delivery.objects.filter(pk__in=tried):
-            self.log_change(request, delivery, "Tried now.")
-        level = messages.SUCCESS if tried else messages.WARNING
-        self.message_user(request, f"{plural(len(tried))} will be tried now.", level)
+    @action(description="Act on all", permissions=["view"], icon="checklist")
+    def act_on_all(self, request: HttpRequest) -> HttpResponse:
+        """Count what the filters find, and do something to all of it."""
+        return all_page(self, request)
 
     @action(
         description="Resubmit",
@@ -275,27 +235,21 @@ def _with_plain_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-class ReasonFilter(admin.SimpleListFilter):
-    """The newest dead letters of one status, or of all; found along an index."""
+REASON_WORDS: Final = {reason: str(DeliveryStatus(reason).label) for reason in REASONS}
 
-    title = "status"
-    parameter_name = "reason"
+
+def _ended_so(rows: "QuerySet[DeadLetter]", reasons: Sequence[str]) -> "QuerySet[DeadLetter]":
+    return rows.filter(status__in=reasons)
+
+
+class ReasonFilter(several_filter("status", "reason", REASON_WORDS, _ended_so)):  # type: ignore[misc]
+    """Dead letters by how they ended, with how many there are of each."""
 
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
         """Return the choices, with how many there are of each."""
         counts = counts_of(None)
-        words = {reason: DeliveryStatus(reason).label for reason in REASONS}
-        texts = {**words, UNKNOWN_DESTINATION: MESSAGES_WITHOUT_DELIVERY}
+        texts = {**REASON_WORDS, UNKNOWN_DESTINATION: MESSAGES_WITHOUT_DELIVERY}
         return [(reason, f"{text} ({counted(counts[reason])})") for reason, text in texts.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
-        """Return the dead letters of the choice, as many as a list shows."""
-        reasons = [reason for reason in REASONS if self.value() in {reason, None}]
-        if request.GET.get("q"):
-            return queryset.filter(status__in=reasons)
-        subscription_id = id_in(request.GET, "subscription__id__exact")
-        ids = [subscription_id] if subscription_id else None
-        return queryset.filter(pk__in=dead_letters(reasons, ids, key=None, downwards=True, limit=MAX_COUNTED))
 
 
 @admin.register(DeadLetter)
@@ -308,10 +262,16 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
         *("created_at", "finished_at"),
     )
     list_display_links = None
-    list_filter = (ReasonFilter, ("subscription", AutocompleteSelectFilter))
+    list_filter = (ReasonFilter, *OF_MESSAGE_AND_SUBSCRIPTION, *CONTENT_FILTERS)
 
-    delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk), ordering="pk")
+    delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk))
     status_label = state_column("status", lambda delivery: DeliveryStatus(delivery.status), STATUS_COLOURS)
+
+    def candidates(self, asked: QueryDict) -> Candidates:
+        """Return what finds them along an index, status by status."""
+        find = finder_of(subscriptions_in(asked), statuses_in(asked) or REASONS)
+        assert find  # noqa: S101 - an index has how they end
+        return found_by(find)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; messages without a delivery are in the list of messages."""

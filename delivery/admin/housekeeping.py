@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import format_html
 
-from broker_project.core.admin.model_admin import column
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column
 from delivery.admin.read_only import ReadOnlyAdmin
 from delivery.models import Announcement, IdempotencyKey, LineEvent, StorageDay, VolatileCount, VolatileOutcome
 
@@ -16,6 +16,7 @@ class AnnouncementAdmin(ReadOnlyAdmin[Announcement]):
     when_empty = "Nothing waits to be announced."
     list_display = ("id", "kind", "line", "subscription", "delivery_id", "at")
     list_filter = ("kind",)
+    time_column = "at"
     list_select_related = ("line__subscriber", "subscription__subscriber", "subscription__event_type")
 
 
@@ -25,7 +26,8 @@ class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
 
     when_empty = "No volatile message has been published yet."
     list_display = ("hour_label", "event_type", "of_subscription", "accepted", *VolatileOutcome, "unaccounted")
-    list_filter = ("event_type",)
+    list_filter = (("event_type", AutocompleteSelectFilter),)
+    time_column = "hour"
     search_fields = ()
     list_select_related = ("event_type", "subscription__subscriber", "subscription__event_type")
 
@@ -53,6 +55,7 @@ class LineEventAdmin(ReadOnlyAdmin[LineEvent]):
     when_empty = "No line has been paused, diverted or released yet."
     list_display = ("at", "line", "kind", "sequence", "delivery_id", "reason")
     list_filter = ("kind",)
+    time_column = "at"
     list_select_related = ("line__subscriber",)
 
 

@@ -5,11 +5,12 @@ from typing import ClassVar, Final
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.lists import Candidates, OfContents, several_filter, text_filter
 from broker_project.core.admin.model_admin import (
     AutocompleteSelectFilter,
     action,
@@ -19,25 +20,30 @@ from broker_project.core.admin.model_admin import (
     state_column,
 )
 from broker_project.core.admin.theme import table
+from broker_project.core.api.fields import MAX_ID
+from broker_project.core.api.pagination import ids_along
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.dry_run import dry_run_page
 from delivery.admin.filter_lab import filter_lab_page, term_cells, verdict_label
 from delivery.admin.queue_groups import SHOWN_WITH, deliveries_table, groups_table
 from delivery.admin.read_only import (
+    CONTENT_FILTERS,
     MAX_SHOWN,
     ReadOnlyAdmin,
+    id_in,
     link_to,
     link_to_list,
     payload_of,
     subscription_link,
 )
-from delivery.admin.search import search_page
+from delivery.admin.search import of_contents
 from delivery.models import Delivery, Message, MessageOutcome
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import MAX_EXPLAINED, explain_message
+from delivery.statuses import DeliveryStatus
 
 RESUBMITTING: Final = (
     "A copy is published as a new message, for the subscriptions that match now. This one stays as it is."
@@ -78,13 +84,29 @@ def _explanation_table(message: Message) -> SafeString:
     return table(["subscription", "by today's configuration", "because", "term by term"], rows)
 
 
+SubscriberFilter: Final = text_filter("subscriber that gets it", "subscriber")
+StatusFilter: Final = several_filter(
+    "status of a delivery", "status", dict(DeliveryStatus.choices), lambda rows, _: rows
+)
+
+
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin[Message]):
     """Published messages."""
 
     when_empty = "No message has been published yet. To publish one, send an event to the API with a publisher's key."
     list_display = ("id", "event_type", "outcome_label", "deliveries_count", "size", "publisher", "published_at")
-    list_filter = ("outcome", ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
+    list_filter = (
+        several_filter(
+            "outcome",
+            "outcome__exact",
+            dict(MessageOutcome.choices),
+            lambda rows, chosen: rows.filter(outcome__in=chosen),
+        ),
+        *(("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter)),
+        *(SubscriberFilter, StatusFilter, *CONTENT_FILTERS),
+    )
+    time_column = "published_at"
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
@@ -112,12 +134,23 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         rows: QuerySet[Message] = super().get_queryset(request)
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
 
+    def candidates(self, asked: QueryDict) -> Candidates | None:
+        """Return what finds the messages of an event type, a publisher or an outcome along an index."""
+        for column_name in ("event_type", "publisher"):
+            if one := id_in(asked, f"{column_name}__id__exact"):
+                return ids_along(Message.objects.filter(**{column_name: one}), 0, MAX_ID)
+        return None
+
+    def of_contents(self, asked: QueryDict) -> OfContents | None:
+        """Return how the filters by contents and by deliveries are applied."""
+        of_delivery = {"subscriber": asked.get("subscriber") or None, "statuses": asked.getlist("status")}
+        return of_contents(asked, lambda ids: {one: one for one in ids}, **of_delivery)
+
     def get_urls(self) -> list[URLPattern]:
-        """Return the addresses of the search, the filter lab and the dry run too."""
+        """Return the addresses of the filter lab and the dry run too."""
         view = self.admin_site.admin_view
         return [
             path("filter-lab/", view(partial(filter_lab_page, self)), name="delivery_message_filter_lab"),
-            path("search/", view(partial(search_page, self)), name="delivery_message_search"),
             path("dry-run/", view(partial(dry_run_page, self)), name="delivery_message_dry_run"),
             *super().get_urls(),
         ]

@@ -9,7 +9,7 @@ from django.apps import apps
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import IntegerField, Model, QuerySet
 from django.db.models.expressions import OrderBy
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
@@ -18,10 +18,20 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.lists import (
+    Candidates,
+    KeysetPage,
+    ListPage,
+    OfContents,
+    text_filter,
+    time_filter,
+)
 from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
 from broker_project.core.admin.theme import link, preformatted
+from broker_project.core.api.fields import MAX_ID
 from delivery.models import Attempt, DeadLetter, Delivery, Message, QueueGroup
 from delivery.status.line_status import MAX_COUNTED
+from delivery.status.message_search import ids_between
 from delivery.status.sent_requests import MAX_SHOWN_BYTES, text_of
 from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
@@ -39,6 +49,16 @@ ID_PREFIXES: Final[Mapping[type[Model], str]] = {
     QueueGroup: GROUP_ID_PREFIX,
 }
 """What stands before ids where they are shown, and may where they are searched for: the numbers look alike."""
+
+WITH_IDS_OF_DAYS: Final = frozenset({Message, Delivery, DeadLetter, Attempt})
+"""Models whose ids begin with their day."""
+
+CONTENT_FILTERS: Final = (
+    text_filter("header, such as X-Team or X-Team: blue", "header"),
+    text_filter("filter that the message passes, as of a subscription", "filter"),
+    text_filter("idempotency key", "idempotency_key"),
+)
+"""They reveal something of headers and bodies, so they take the permission to see those."""
 
 STATUS_COLOURS: Final = {
     "PENDING": "info",
@@ -76,7 +96,14 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     """The fields that show bodies or headers, or reveal something of them: they take a permission of their own."""
     prefetched: ClassVar[tuple[Prefetched[Any, Any], ...]] = ()
 
+    time_column: ClassVar[str] = ""
+    """By which a large table can be narrowed to a range of time."""
+
+    class Media:
+        js = ("admin/js/jquery.init.js", "broker_project/list_filters.js")
+
     paginator = LimitedPaginator
+    list_filter_submit = True
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     list_per_page = 50
@@ -107,6 +134,42 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     hidden_contents = column(
         "bodies and headers", lambda _: "Not shown: you do not have the permission to see bodies and headers."
     )
+
+    def get_changelist(self, request: HttpRequest, **_: object) -> type[ListPage]:  # noqa: ARG002 - Django's signature
+        """Return what reads a page of the list: by its key if that is its order."""
+        return KeysetPage if self.is_keyset else ListPage
+
+    @property
+    def is_keyset(self) -> bool:
+        """Whether the list is in the order of its key and nothing else: it may be of any length."""
+        return self.ordering == ("-pk",) and isinstance(self.opts.pk, IntegerField)
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        """Return the columns by which the list can be sorted."""
+        return () if self.is_keyset else super().get_sortable_by(request)
+
+    def get_list_filter(self, request: HttpRequest) -> list[Any]:
+        """Return the filters that the user may use."""
+        offered = super().get_list_filter(request)
+        hidden = () if may_see_contents(request) else CONTENT_FILTERS
+        return [
+            *([time_filter(self.time_column)] if self.time_column else ()),
+            *(f for f in offered if f not in hidden),
+        ]
+
+    def candidates(self, asked: QueryDict) -> Candidates | None:  # noqa: ARG002
+        """Return what finds the rows of a filtered list along an index, or more; None: all rows are looked at."""
+        return None
+
+    def of_contents(self, asked: QueryDict) -> OfContents | None:  # noqa: ARG002
+        """Return how the filters by contents are applied; None without any."""
+        return None
+
+    def ids_between(self, begin: dt.datetime | None, end: dt.datetime | None) -> tuple[int, int]:
+        """Return the ids that a range of time may have, the first one and the one behind the last."""
+        if self.model in WITH_IDS_OF_DAYS:
+            return ids_between(self.model._default_manager.all(), self.time_column, begin, end)  # noqa: SLF001
+        return 0, MAX_ID
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of the list without "Show all"."""

@@ -1,49 +1,71 @@
 """Lists of deliveries: found along an index, with a way to replay what they show."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from broker_project.core.admin.model_admin import action, column
+from broker_project.core.admin.lists import Candidates, OfContents, time_filter
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, action, column
+from broker_project.core.api.fields import MAX_ID
+from broker_project.core.api.pagination import Stretch, ids_along
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, id_in
+from delivery.admin.search import of_contents
+from delivery.api.searches import found_by
 from delivery.models import Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
-from delivery.status.delivery_search import deliveries_of, in_flight, waiting_in_retry_line
+from delivery.status.delivery_search import finder_of, waiting_in_retry_line
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import FINAL, DeliveryStatus
-from delivery.webhook.request import WEBHOOK_ID_PREFIX
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
 Listed = TypeVar("Listed", bound=Delivery)
 
-STATUS_PARAMETERS: Final = ("status__exact", "reason")
-"""The filters that narrow a list to some statuses."""
+OF_SUBSCRIBER: Final = "subscription__subscriber__id__exact"
+OF_EVENT_TYPE: Final = "message__event_type__id__exact"
+OF_MESSAGE_AND_SUBSCRIPTION: Final = (
+    ("subscription__subscriber", AutocompleteSelectFilter),
+    ("message__event_type", AutocompleteSelectFilter),
+    ("message__publisher", AutocompleteSelectFilter),
+    ("subscription", AutocompleteSelectFilter),
+)
+"""The filters of all lists of deliveries."""
 
 
-def newest_deliveries(asked: QueryDict) -> list[int] | None:
-    """Return the newest of the asked subscription or line, read along an index, as many as a list shows.
-
-    None if a delivery or message is asked for, or no subscription or line with a subscriber; what is in flight is found
-    without them.
-    """
-    if asked.get("q", "").strip().removeprefix(WEBHOOK_ID_PREFIX) or asked.get("message__id"):
+def subscriptions_in(asked: QueryDict) -> list[int] | None:
+    """Return the subscriptions whose deliveries a list is narrowed to; None: by nothing that an index knows."""
+    if subscription_id := id_in(asked, "subscription__id__exact"):
+        return [subscription_id]
+    subscriber_id = id_in(asked, OF_SUBSCRIBER)
+    if subscriber_id is None and (line := _line_in(asked)):
+        subscriber_id = line.subscriber_id
+    if subscriber_id is None:
         return None
-    status = asked.get("status__exact")
-    subscription_id = id_in(asked, "subscription__id__exact")
-    line = Line.objects.filter(pk=id_in(asked, "line__id__exact") or 0).first()
-    wanted = [subscription_id] if subscription_id else []
-    if not wanted and line and line.subscriber_id is not None:
-        wanted = [*Subscription.objects.filter(subscriber=line.subscriber_id).values_list("pk", flat=True)]
-    if status == DeliveryStatus.IN_FLIGHT:
-        return in_flight(wanted or None, key=None, downwards=True, limit=MAX_COUNTED)
-    if not wanted:
-        return None
-    if line and line.lane == Lane.RETRY and status not in FINAL:
-        return waiting_in_retry_line(line.pk, wanted, limit=MAX_COUNTED)
-    return deliveries_of(wanted, status, key=None, downwards=True, limit=MAX_COUNTED)
+    return [*Subscription.objects.filter(subscriber=subscriber_id).values_list("pk", flat=True)]
+
+
+def _line_in(asked: QueryDict) -> Line | None:
+    return Line.objects.filter(pk=id_in(asked, "line__id__exact") or 0).first()
+
+
+def statuses_in(asked: QueryDict) -> list[str]:
+    """Return the statuses that a list is narrowed to."""
+    chosen = [*asked.getlist("status__exact"), *asked.getlist("reason")]
+    return [one for one in DeliveryStatus.values if one in chosen]
+
+
+def _of_retry_line(line: Line, subscription_ids: Sequence[int]) -> Candidates:
+    """Return what reads a retry line's waiting deliveries, of which the next due are listed."""
+    waiting = sorted(waiting_in_retry_line(line.pk, subscription_ids, limit=MAX_COUNTED))
+
+    def read(stretch: Stretch) -> Sequence[int]:
+        beyond = [one for one in waiting if (one < stretch.key if stretch.downwards else one > stretch.key)]
+        return (beyond[::-1] if stretch.downwards else beyond)[: stretch.limit]
+
+    return read
 
 
 class ReplayableAdmin(ReadOnlyAdmin[Listed]):
@@ -55,8 +77,26 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     )
     prefetched = (CALLBACK_OF_REPLY,)
 
+    time_column = "created_at"
+
     subscriber = column("subscriber", addressee_of)
     event_type = column("event type", events_of)
+
+    def candidates(self, asked: QueryDict) -> Candidates | None:
+        """Return what finds the deliveries along an index: of some subscriptions, or in some statuses."""
+        if asked.get("message__id"):
+            return ids_along(Delivery.objects.filter(message=id_in(asked, "message__id") or 0), 0, MAX_ID)
+        subscription_ids, statuses, line = subscriptions_in(asked), statuses_in(asked), _line_in(asked)
+        if line and line.lane == Lane.RETRY and subscription_ids and not FINAL & {*statuses}:
+            return _of_retry_line(line, subscription_ids)
+        find = finder_of(subscription_ids, statuses)
+        if find is None and statuses and {*statuses} <= UNFINISHED:
+            return ids_along(Delivery.objects.open(), 0, MAX_ID)
+        return found_by(find) if find else None
+
+    def of_contents(self, asked: QueryDict) -> OfContents | None:
+        """Return how the filters by the message's contents are applied."""
+        return of_contents(asked, lambda ids: dict(Delivery.objects.filter(pk__in=ids).values_list("pk", "message_id")))
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; its buttons pass on how it is narrowed."""
@@ -69,15 +109,21 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     def replay_these(self, request: HttpRequest) -> HttpResponse:
         """Lead to the form of replays, filled in with what the list is narrowed to."""
         asked = request.GET
-        wanted: dict[str, object] = {}
-        if subscription_id := id_in(asked, "subscription__id__exact"):
-            wanted["subscription"] = subscription_id
-        elif line := Line.objects.filter(pk=id_in(asked, "line__id__exact") or 0, subscriber__isnull=False).first():
-            wanted["subscriber"] = line.subscriber_id
-        statuses = {asked.get(name) for name in STATUS_PARAMETERS} & {*map(str, REPLAYABLE)}
-        return HttpResponseRedirect(replay_address(**wanted, **({"statuses": statuses.pop()} if statuses else {})))
+        line = _line_in(asked)
+        times = time_filter("created_at")(request, dict(asked.lists()), self.model, self)
+        wanted: dict[str, object] = {
+            "subscription": id_in(asked, "subscription__id__exact"),
+            "subscriber": id_in(asked, OF_SUBSCRIBER) or (line and line.subscriber_id),
+            "event_type": id_in(asked, OF_EVENT_TYPE),
+            "statuses": [one for one in statuses_in(asked) if one in REPLAYABLE],
+            "begin": times.begin and f"{times.begin:%Y-%m-%d %H:%M:%S}",
+            "end": times.end and f"{times.end:%Y-%m-%d %H:%M:%S}",
+        }
+        if wanted["subscription"]:
+            del wanted["subscriber"]
+        return HttpResponseRedirect(replay_address(**{name: value for name, value in wanted.items() if value}))
 
 
 def replay_address(**wanted: object) -> str:
     """Return the address of the form of replays, filled in so."""
-    return f"{reverse('admin:delivery_replay_new_replay')}?{urlencode(wanted)}"
+    return f"{reverse('admin:delivery_replay_new_replay')}?{urlencode(wanted, doseq=True)}"

@@ -6,13 +6,15 @@ from django import forms
 from django.contrib import admin, messages
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog, state_column
+from broker_project.core.durations import rough
 from delivery.admin.read_only import ReadOnlyAdmin, exact, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
@@ -134,8 +136,26 @@ def _progress(replay: Replay) -> SafeString:
         return theme.progress(0, f"counting: {replay.total} so far")
     percent = min(99, 100 * (replay.filed + replay.skipped) // max(1, replay.total))
     unfiltered = ", before any filter" if replay.kind == ReplayKind.BACKFILL else ""
-    text = f"{replay.filed} of {replay.total}{unfiltered}"
+    text = f"{replay.filed} of {replay.total}{unfiltered}{_time_left(replay)}"
     return theme.progress(100 if replay.state == ReplayState.DONE else percent, text)
+
+
+def _time_left(replay: Replay) -> str:
+    """Return how long a replay still takes at the speed that it has had, as the end of a sentence."""
+    done = replay.filed + replay.skipped
+    if replay.finished_at or not done:
+        return ""
+    seconds = (replay.updated_at - replay.created_at).total_seconds() * (replay.total - done) / done
+    return f", about {rough(max(0.0, seconds))} left"
+
+
+def _refreshed_progress(replay: Replay) -> SafeString:
+    """Return the progress on the page of a replay, which refreshes it until the replay has ended."""
+    bar = format_html('<div id="live">{}</div>', _progress(replay))
+    if replay.finished_at:
+        return bar
+    page = {"get_full_path": reverse("admin:delivery_replay_change", args=[replay.pk])}
+    return bar + render_to_string("broker_project/refresh.html", {"request": page})
 
 
 @admin.register(Replay)
@@ -145,9 +165,10 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     when_empty = "Nothing has been replayed yet. Use New replay above to send past deliveries again."
     list_display = ("id", "kind", "state_label", "subscription", "progress", "skipped", "created_by", "created_at")
     list_filter = ("kind", "state")
+    time_column = "created_at"
     list_select_related = ("subscription__subscriber", "subscription__event_type")
     fields = (
-        *("id", "kind", "state_label", "progress", "skipped", "reason", "selected", "pace"),
+        *("id", "kind", "state_label", "refreshed_progress", "skipped", "reason", "selected", "pace"),
         *("created_by", "created_at", "updated_at", "finished_at"),
     )
     actions_list: ClassVar[tuple[str, ...]] = ("new_replay",)
@@ -155,6 +176,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
 
     state_label = state_column("state", lambda replay: ReplayState(replay.state), STATE_COLOURS, ordering="state")
     progress = column("created", _progress)
+    refreshed_progress = column("created", _refreshed_progress)
     selected = column("selection", _selection_table)
 
     @action(description="New replay", permissions=["replay"], icon="replay", url_path="new")
@@ -163,8 +185,11 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         if "counted" in request.POST:
             return self._begin(request, request.POST["counted"])
         initial: dict[str, object] = {
-            name: request.GET[name] for name in ("subscription", "subscriber") if is_id(request.GET.get(name, ""))
+            name: request.GET[name]
+            for name in ("subscription", "subscriber", "event_type")
+            if is_id(request.GET.get(name, ""))
         }
+        initial |= {name: request.GET[name] for name in ("begin", "end") if name in request.GET}
         if statuses := request.GET.getlist("statuses"):
             initial["statuses"] = statuses
         form = ReplayForm(request.POST or None, initial=initial)

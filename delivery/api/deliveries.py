@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api import fields
-from broker_project.core.api.pagination import Order, Page, PageQuery, Search, page_of
+from broker_project.core.api.pagination import Order, Page, Search, page_of
 from broker_project.core.api.views import Records, operation
 from delivery.api.searches import SEARCHED, SearchQuery, found_by, searched_deliveries
 from delivery.models import OPEN_SHELF, Attempt, Delivery
@@ -135,7 +135,7 @@ class ExchangeSerializer(serializers.Serializer[Exchange]):
 class DeliveryQuery(SearchQuery):
     """The filters of the list of deliveries."""
 
-    status = fields.OneOfField(DeliveryStatus.choices)
+    status = fields.SeveralField(DeliveryStatus.choices)
     subscriber = fields.TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
     subscription = fields.QueryNumberField(source="subscription_id", **fields.IDS)
     message = fields.QueryNumberField(source="message_id", **fields.IDS)
@@ -172,8 +172,8 @@ class Deliveries(Records[Delivery]):
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
         """Return the rows with the filters' values."""
         columns = {name: value for name, value in query.items() if name not in {*SEARCHED, "event_type"}}
-        status, group = columns.pop("status", None), columns.pop("group", None)
-        rows = super().filtered(rows if status is None else delivery_search.in_status(rows, status), columns)
+        statuses, group = columns.pop("status", ()), columns.pop("group", None)
+        rows = super().filtered(delivery_search.in_status(rows, *statuses), columns)
         return rows if group is None else delivery_search.in_group(rows, group)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
@@ -192,7 +192,7 @@ class Deliveries(Records[Delivery]):
             subscriber__name=query.get("subscription__subscriber__name"),
             pk=query.get("subscription_id"),
         )
-        return delivery_search.finder_of(ids, query.get("status"))
+        return delivery_search.finder_of(ids, query.get("status", ()))
 
 
 @operation("get", Scope.READ, MayReceive, responses=ExchangeSerializer)
@@ -203,11 +203,11 @@ def read_attempt(request: Request, id: int, number: int) -> Response:
     return Response(ExchangeSerializer(exchange_of(attempt)).data)
 
 
-class DeadLetterQuery(PageQuery):
+class DeadLetterQuery(SearchQuery):
     """The filters of the list of dead letters."""
 
-    reason = fields.OneOfField(
-        delivery_search.REASONS,
+    reason = fields.SeveralField(
+        [(reason, reason) for reason in delivery_search.REASONS],
         help_text="How they ended.",
         error_messages={"invalid_choice": f"Give one of {', '.join(delivery_search.REASONS)}. {NO_DELIVERY}"},
     )
@@ -227,7 +227,7 @@ class DeadLetters(Records[Delivery]):
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for, found reason by reason."""
-        reasons = [query["reason"]] if "reason" in query else delivery_search.REASONS
+        reasons = query.get("reason", delivery_search.REASONS)
         rows = self.get_queryset().filter(closed_on__lt=OPEN_SHELF)
         event_type = EventType.objects.filter(name=query.get("event_type", "")).first()
         if "event_type" in query and event_type is None:
@@ -235,6 +235,8 @@ class DeadLetters(Records[Delivery]):
         ids = _subscription_ids(key_of(self.request), event_type, subscriber__name=query.get("subscriber"))
         event_type_id = event_type.pk if event_type else None
         find = partial(delivery_search.dead_letters, reasons, ids, event_type_id=event_type_id)
+        if query.keys() & {*SEARCHED}:
+            return searched_deliveries(rows, self.order, query, find)
         return page_of(rows, self.order, query, Search(found_by(find)))
 
 

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
 from broker_project.core.api.fields import MomentField, TextField
-from broker_project.core.api.pagination import Order, Page, PageQuery, Search, Stretch, page_of
+from broker_project.core.api.pagination import Order, Page, PageQuery, Search, Stretch, ids_along, page_of
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.status.delivery_search import Finder
 from delivery.status.message_search import HeaderValue, MessageSearch, ids_between
@@ -46,7 +46,7 @@ def _between(column: str, query: dict[str, Any]) -> Q:
 
 def _messages_in(query: dict[str, Any]) -> MessageSearch:
     """Return what the query asks of messages."""
-    names = {"event_type": "event_type__name", "publisher": "publisher__name", "outcome": "outcome"}
+    names = {"event_type": "event_type__name", "publisher": "publisher__name", "outcome__in": "outcome__in"}
     columns = Q(**{column: query[name] for name, column in names.items() if name in query})
     if "idempotency_key" in query:
         keys = IdempotencyKey.objects.filter(key=query["idempotency_key"])
@@ -56,17 +56,6 @@ def _messages_in(query: dict[str, Any]) -> MessageSearch:
         header=HeaderValue.parsed(query["header"]) if "header" in query else None,
         filter=parse_filter(query["filter"]) if "filter" in query else None,
     )
-
-
-def _along(rows: QuerySet[Any], low: int, high: int) -> Callable[[Stretch], Sequence[int]]:
-    """Return what reads the ids of these rows, a slice at a time."""
-    bounded = rows.filter(pk__gte=low, pk__lt=high)
-
-    def read(stretch: Stretch) -> Sequence[int]:
-        further = bounded.filter(**{"pk__lt" if stretch.downwards else "pk__gt": stretch.key})
-        return [*further.order_by("-pk" if stretch.downwards else "pk").values_list("pk", flat=True)[: stretch.limit]]
-
-    return read
 
 
 def along_one_index(rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
@@ -84,11 +73,11 @@ def searched_messages(
     """Return a page of messages: candidates are read from `along`, which an index finds; `rows` may be seen."""
     wanted = _messages_in(query)
     wanted.columns &= _between("published_at", query)
-    wanted.subscriber, wanted.status = query.get("subscriber"), query.get("status")
+    wanted.subscriber, wanted.statuses = query.get("subscriber"), query.get("status", ())
     if "idempotency_key" in query:
         along = rows.filter(wanted.columns)
     low, high = ids_between(Message.objects.all(), "published_at", query.get("from"), query.get("to"))
-    search = Search(_along(along, low, high), wanted.kept, wanted.slice_size, "published_at", low, high)
+    search = Search(ids_along(along, low, high), wanted.kept, wanted.slice_size, "published_at", low, high)
     return page_of(rows, order, query, search)
 
 
@@ -110,7 +99,7 @@ def searched_deliveries(
         kept_messages = wanted.kept([*{one for one in messages.values() if one}])
         return {one for one, message_id in messages.items() if message_id in kept_messages}
 
-    candidates = found_by(find) if find else _along(rows, low, high)
+    candidates = found_by(find) if find else ids_along(rows, low, high)
     return page_of(rows, order, query, Search(candidates, kept, wanted.slice_size, "created_at", low, high))
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, LiteralString, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from broker_project.core.db import rows
 from delivery.filing import APART, subscriptions_with
@@ -24,12 +25,14 @@ REASONS: Final = tuple(sorted(map(str, DEAD)))
 """How deliveries end as dead letters; messages with an unknown destination are `DEAD_LETTERED`."""
 
 
-def in_status(rows: QuerySet[Row], status: str) -> QuerySet[Row]:
-    """Return the rows that have this status now, from the partitions that can have any."""
-    if status == DeliveryStatus.HELD:
-        rows = rows.filter(waits_for=WaitsFor.RELEASE)
-    shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
-    return rows.filter(standing(status), **shelf)
+def in_status(rows: QuerySet[Row], *statuses: str) -> QuerySet[Row]:
+    """Return the rows that have one of these statuses now, from the partitions that can have any."""
+    wanted = Q()
+    for status in statuses:
+        shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
+        held = {"waits_for": WaitsFor.RELEASE} if status == DeliveryStatus.HELD else {}
+        wanted |= standing(status) & Q(**shelf, **held)
+    return rows.filter(wanted)
 
 
 FETCHED_BY_CLIENTS: Final = """
@@ -228,23 +231,29 @@ def dead_letters(
     """Return the ids of deliveries that ended so, of these subscriptions, None for all; paged as `in_flight`."""
     if subscription_ids is None:
         return _page(ALL_WITH_STATUS, key, downwards, statuses=[*statuses], limit=limit)
-    found = [
-        delivery_id
-        for status in statuses
-        for delivery_id in deliveries_of(
-            subscription_ids, status, key=key, downwards=downwards, limit=limit, event_type_id=event_type_id
-        )
-    ]
-    return sorted(found, reverse=downwards)[:limit]
+    find = partial(of_any_status, subscription_ids, statuses)
+    return find(key=key, downwards=downwards, limit=limit, event_type_id=event_type_id)
 
 
-def finder_of(subscription_ids: Sequence[int] | None, status: str | None) -> Finder | None:
-    """Return what finds deliveries of these subscriptions, None for all, in this status; None: no index does."""
+def of_any_status(
+    subscription_ids: Sequence[int], statuses: Sequence[str | None], *, downwards: bool, limit: int, **page: Any
+) -> list[int]:
+    """Return the ids of deliveries of these subscriptions in one of these statuses, paged as `deliveries_of`."""
+    each = (deliveries_of(subscription_ids, one, downwards=downwards, limit=limit, **page) for one in statuses)
+    return sorted(chain.from_iterable(each), reverse=downwards)[:limit]
+
+
+def finder_of(subscription_ids: Sequence[int] | None, statuses: Sequence[str]) -> Finder | None:
+    """Return what finds deliveries of these subscriptions, None for all, in one of these statuses, if any are given.
+
+    None: no index does.
+    """
     if subscription_ids is not None:
-        return partial(deliveries_of, subscription_ids, status)
-    if status == DeliveryStatus.IN_FLIGHT:
+        return partial(of_any_status, subscription_ids, statuses or [None])
+    if [*statuses] == [DeliveryStatus.IN_FLIGHT]:
         return partial(in_flight, None)
-    return partial(dead_letters, [status], None) if status in FINAL - {DeliveryStatus.DELIVERED} else None
+    is_along_index = statuses and {*statuses} <= FINAL - {DeliveryStatus.DELIVERED}
+    return partial(dead_letters, statuses, None) if is_along_index else None
 
 
 def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:

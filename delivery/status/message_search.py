@@ -7,7 +7,7 @@ of time is a range of ids, since ids are given out in the order of time: its end
 import datetime as dt
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -58,13 +58,13 @@ class MessageSearch:
     header: HeaderValue | None = None
     filter: Filter | None = None
     subscriber: str | None = None
-    status: str | None = None
+    statuses: Sequence[str] = ()
     """Of one of its deliveries; to the subscriber, if one is given."""
 
     @property
     def is_any(self) -> bool:
         """Whether any message will do."""
-        return not (self.columns or self.header or self.filter or self.subscriber or self.status)
+        return not (self.columns or self.header or self.filter or self.subscriber or self.statuses)
 
     @property
     def slice_size(self) -> int:
@@ -78,7 +78,7 @@ class MessageSearch:
         if self.header:
             headers = rows.values_list("pk", "headers", "filter_string")
             wanted = [one for one, pairs, filter_string in headers if self.header.is_of(pairs, filter_string)]
-        if wanted and (self.subscriber or self.status):
+        if wanted and (self.subscriber or self.statuses):
             wanted = [*self._with_delivery(wanted)]
         return {*wanted} if self.filter is None else {*self._passing(self.filter, wanted)}
 
@@ -86,7 +86,7 @@ class MessageSearch:
         rows = Delivery.objects.filter(message=OuterRef("pk"))
         if self.subscriber:
             rows = rows.filter(subscription__subscriber__name=self.subscriber)
-        found = in_status(rows, self.status) if self.status else rows
+        found = in_status(rows, *self.statuses) if self.statuses else rows
         yield from Message.objects.filter(Exists(found), pk__in=ids).values_list("pk", flat=True)
 
     def _passing(self, wanted: Filter, ids: Sequence[int]) -> Iterator[int]:
@@ -99,7 +99,7 @@ class MessageSearch:
 
 
 def ids_between(
-    rows: "QuerySet[Message] | QuerySet[Delivery]", column: str, begin: dt.datetime | None, end: dt.datetime | None
+    rows: "QuerySet[Any]", column: str, begin: dt.datetime | None, end: dt.datetime | None
 ) -> tuple[int, int]:
     """Return the first id of a range of time and the one behind it; it may include some that are a little off."""
     low = 0 if begin is None or begin < OLDEST else _first_since(rows, column, min(begin, NEWEST) - LATE)
@@ -107,7 +107,7 @@ def ids_between(
     return low, high
 
 
-def _first_since(rows: "QuerySet[Message] | QuerySet[Delivery]", column: str, moment: dt.datetime) -> int:
+def _first_since(rows: "QuerySet[Any]", column: str, moment: dt.datetime) -> int:
     """Return the lowest id from a moment on, found by bisection; its day's ids may have begun a little late."""
     day = moment.astimezone(dt.UTC).date()
     near = rows.filter(pk__gte=first_id(day - dt.timedelta(days=1)), pk__lt=first_id(day + dt.timedelta(days=1)))

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Attempt, Delivery, Hold, Message, Replay, ReplayKind
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
 from tests.support.admin import admin_user
@@ -217,19 +218,6 @@ def test_an_event_type_is_asked_who_would_get_its_sample(page: Page, live_server
     assert not Message.objects.exists()
 
 
-def test_a_search_finds_what_is_chosen_and_keeps_what_was_typed(page: Page, live_server: Any) -> None:
-    broker.publish_numbered(factories.subscription().event_type, 5)
-    page.open(f"{live_server.url}/admin/delivery/message/search/")
-    page.evaluate("""document.querySelector('#search [name=filter]').value = "$$->'Body' < '2'" """)
-    page.evaluate("document.querySelector('#search [name=kind]').value = 'deliveries'")
-    page.click("#search button", "Search")
-    page.wait_for("document.body?.innerText.includes('Deliveries found: 2')")
-    assert page.evaluate("document.querySelector('#search [name=filter]').value") == "$$->'Body' < '2'"
-    rows = page.evaluate("[...document.querySelectorAll('#content section tbody tr td a')].map(cell => cell.innerText)")
-    found = Delivery.objects.order_by("-pk").values_list("pk", "message_id")[3:]
-    assert rows == [str(number) for pair in found for number in pair]
-
-
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_the_page_of_the_api_names_problems_and_follows_the_colours(
     page: Page, live_server: Any, *, is_dark: bool
@@ -278,3 +266,26 @@ def test_a_subscriber_leads_to_what_blocks_it_and_that_to_its_request(page: Page
     page.click("button[aria-label='Copy as cURL']")
     page.wait_for("getSelection().toString().startsWith('curl --request POST http://127.0.0.1:9/hook')")
     assert "--data-raw '{\"order\": 7}'" in page.evaluate("getSelection().toString()")
+
+
+def test_filters_are_applied_and_removed_by_clicks_and_all_that_they_find_is_released(
+    page: Page, live_server: Any
+) -> None:
+    wanted = factories.subscription(filter="$$->'Body'->'n' > '0'")
+    broker.publish_bodies(wanted.event_type, *(b'{"n": 1e200000}' for _ in range(3)), b'{"n": 1}')
+    rows = "document.querySelectorAll('#result_list .data-row').length"
+    page.open(f"{live_server.url}/admin/delivery/delivery/")
+    page.click("a[x-on\\:click='filterOpen = true']")
+    page.click("#changelist-filter label", DeliveryStatus.HELD.label)
+    page.click("#filter-form button[type=submit]")
+    page.wait_for(f"location.search.includes('HELD') && {rows} === 3")
+    assert page.evaluate("location.search") == "?status__exact=HELD"
+    page.evaluate("""document.querySelector('[name=filter]').value = "$$->'Body'->'n' < '2'" """)
+    page.evaluate("document.querySelector('#filter-form').requestSubmit()")
+    page.wait_for("document.body?.innerText.includes('Nothing matches')")
+    page.open(f"{live_server.url}/admin/delivery/delivery/?status__exact=HELD")
+    page.click("a", "Act on all")
+    page.click("button", "Release 3")
+    page.wait_for("document.body?.innerText.includes('Released: 3 deliveries.')")
+    page.click("ul[aria-label=Filters] a")
+    page.wait_for(f"location.search === '' || location.search === '?' && {rows} === 4")

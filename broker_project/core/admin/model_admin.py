@@ -21,6 +21,7 @@ from unfold.contrib.filters import admin as filters
 from unfold.contrib.filters.forms import AutocompleteDropdownForm
 from unfold.enums import ActionVariant
 
+from broker_project.core.admin.lists import ListPage
 from broker_project.core.admin.theme import badge, relative
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -217,10 +218,15 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     and conditions that are not among its filters: by those a list would reveal, letter by letter, what no page shows.
     """
 
+    list_before_template = "broker_project/chips.html"
     when_empty: ClassVar[str] = "There is nothing here yet."
     """What a list without rows says: what would be in it, and what to do."""
     not_read_for_actions: ClassVar[tuple[str, ...]] = ()
     """Large columns that say nothing about which actions a row offers."""
+
+    def get_changelist(self, request: HttpRequest, **_: object) -> type[ListPage]:  # noqa: ARG002 - Django's signature
+        """Return what reads a page of the list."""
+        return ListPage
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns; times are relative, with the exact one as tooltip."""
@@ -257,6 +263,8 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Tell whether a condition is among the list's filters."""
         for offered in self.get_list_filter(request):
+            if lookup in getattr(offered, "names", ()):
+                return True
             field = offered[0] if isinstance(offered, tuple) else getattr(offered, "parameter_name", offered)
             if lookup == field or lookup.startswith(f"{field}__"):
                 return bool(super().lookup_allowed(lookup, value, request))

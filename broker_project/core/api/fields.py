@@ -82,6 +82,20 @@ class OneOfField(serializers.ChoiceField):
         super().fail(key, choices=", ".join(map(str, self.choices)), **values)
 
 
+@extend_schema_field(OpenApiTypes.STR)
+class SeveralField(OneOfField):
+    """One or several of a few texts in a query, separated by commas."""
+
+    def __init__(self, choices: Any, *, help_text: str = "", **options: Any) -> None:
+        listed = f"One or several of {', '.join(value for value, _ in choices)}, separated by commas."
+        super().__init__(choices, help_text=f"{help_text} {listed}".strip(), **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the texts."""
+        given = data.split(",") if isinstance(data, str) else [data]
+        return [*dict.fromkeys(super(SeveralField, self).to_internal_value(one) for one in given)]
+
+
 class NameField(serializers.SlugRelatedField[Record]):
     """Another object, by its name."""
 

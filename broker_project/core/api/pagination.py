@@ -94,6 +94,17 @@ class Stretch:
     limit: int
 
 
+def ids_along(rows: QuerySet[Any], low: int, high: int) -> Callable[[Stretch], Sequence[int]]:
+    """Return what reads the ids of these rows from `low` on and below `high`, a stretch at a time."""
+    bounded = rows.filter(pk__gte=low, pk__lt=high)
+
+    def read(stretch: Stretch) -> Sequence[int]:
+        further = bounded.filter(**{"pk__lt" if stretch.downwards else "pk__gt": stretch.key})
+        return [*further.order_by("-pk" if stretch.downwards else "pk").values_list("pk", flat=True)[: stretch.limit]]
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """How the rows of a list are found by their ids, where the database alone would not find them along an index."""

@@ -9,3 +9,13 @@ django.jQuery(document).on("change", "select.unfold-filter-autocomplete", ({targ
     }
     location.assign(address);
 });
+
+/* Applying filters begins with the first page, and leaves out of the address what is empty. */
+
+document.addEventListener("submit", ({target}) => {
+    if (target.id === "filter-form") {
+        for (const field of target.querySelectorAll("input")) {
+            field.disabled ||= field.name === "p" || !field.value;
+        }
+    }
+});

@@ -36,11 +36,13 @@ WITH_VIEW: Final = {
     "subscriptions_eventtype.export_chosen",
     "subscriptions_subscription.test_filter",
     "delivery_message.try_filters",
+    "delivery_delivery.act_on_all",
 }
 REPLAYING: Final = {
     "subscriptions_subscription.replay",
     "delivery_delivery.replay_these",
     "delivery_delivery.resubmit",
+    "delivery_delivery.resubmit_chosen",
     "delivery_deadletter.replay_these",
     "delivery_message.resubmit",
     "delivery_replay.new_replay",
@@ -55,7 +57,8 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
     ("delivery.view_payload",): set(),
     ("delivery.replay",): REPLAYING,
     ("delivery.change_delivery",): {
-        f"delivery_delivery.{name}" for name in ("release", "release_chosen", "try_now", "try_chosen_now")
+        f"delivery_delivery.{name}"
+        for name in ("release", "release_chosen", "try_now", "try_chosen_now", "cancel_chosen")
     },
     ("delivery.change_mailbox",): {"delivery_mailbox.give_back", "delivery_mailbox.purge"},
     ("subscriptions.pause",): {

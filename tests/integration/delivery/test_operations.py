@@ -1,5 +1,6 @@
 """Activate, inactivate, change and cancel while a line works; release held deliveries."""
 
+import re
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,15 +14,17 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
+from delivery.admin import bulk
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Hold, LineEvent, LineEventKind, Message, QueueGroup
-from delivery.operations import cancel_deliveries_of, release, try_now
+from delivery.operations import cancel, cancel_deliveries_of, release, try_now
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
 from subscriptions.models import EventKind, RetryPolicy, Status, StatusChange, Subscriber, Subscription
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import broker, factories
+from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import subscription
@@ -388,13 +391,62 @@ def test_many_are_released_from_the_list_after_a_question(held: Delivery, filter
     admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
     everything = [*Delivery.objects.all()]
     asked = admin.post(changelist, chosen(*everything)).content.decode()
-    assert "Release these 2 HELD deliveries?" in asked
+    assert "Release 2 deliveries?" in asked
     one = admin.post(changelist, chosen(held)).content.decode()
-    assert "Release this HELD delivery?" in one
+    assert "Release 1 delivery?" in one
     assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING", "HELD"]
     done = admin.post(changelist, chosen(*everything, confirmed="yes"), follow=True).content.decode()
-    assert "Released 2 deliveries." in done
+    assert "Released: 2 deliveries." in done
     assert broker.statuses(filtered) == ["PENDING"] * 4
+
+
+@pytest.mark.behaviour("5.12")
+def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
+    held: Delivery, filtered: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    for _ in range(4):
+        broker.publish_bodies(filtered.event_type, UNREADABLE)
+    narrowed, admin = "?status__exact=HELD&from=1h", client_of_admin()
+    listed = f"{reverse('admin:delivery_delivery_changelist')}{narrowed}"
+    address = f"{reverse('admin:delivery_delivery_act_on_all')}{narrowed}"
+    page = admin.get(address).text
+    assert ["Release 5" in page, "Cancel 5" in page, "Resubmit" in page] == [True, True, False]
+    to_release, _ = re.findall('name="state" value="([^"]+)"', page)
+    reader = browser_with("delivery.view_delivery")
+    assert reader.post(address, {"state": to_release}).status_code == 403
+    assert admin.post(address, {"state": to_release[:-1]}).status_code == 400
+    moments = iter(range(100))
+    monkeypatch.setattr(bulk, "monotonic", lambda: float(next(moments)))
+    under_way = admin.post(address, {"state": to_release}).text
+    assert ("Released: 2 of 5" in under_way, "left. This page goes on by itself" in under_way) == (True, True)
+    assert broker.statuses(filtered).count("HELD") == 3
+    (state,) = re.findall('name="state" value="([^"]+)"', under_way)
+    while (answer := admin.post(address, {"state": state})).status_code == 200:
+        (state,) = re.findall('name="state" value="([^"]+)"', answer.text)
+    assert (answer["Location"], broker.statuses(filtered).count("HELD")) == (listed, 0)
+    assert "Released: 5 deliveries." in admin.get(listed).text
+    assert admin.get(address.partition("?")[0])["Location"].endswith("/delivery/?")
+
+
+@pytest.mark.behaviour("5.12")
+def test_chosen_deliveries_are_cancelled_and_resubmitted_once(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 3)
+    first, second, third = Delivery.objects.order_by("pk")
+    admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
+    cancelled = admin.post(changelist, chosen(first, second, action="cancel_chosen", confirmed="yes"), follow=True)
+    assert "Cancelled: 2 deliveries." in cancelled.text
+    assert [*Delivery.objects.order_by("pk").values_list("status", flat=True)] == ["CANCELLED", "CANCELLED", "PENDING"]
+    assert cancel([first.pk, third.pk], reason="unwanted") == [third.pk]
+    broker.publish_numbered(wanted.event_type, 1)
+    failed = Delivery.objects.get(status="PENDING")
+    for status in ("IN_FLIGHT", "FAILED"):
+        ended = {"closed_on": timezone.now().date(), "finished_at": timezone.now()} if status == "FAILED" else {}
+        Delivery.objects.filter(pk=failed.pk).update(status=status, **ended)
+    for times in (1, 0):
+        again = admin.post(changelist, chosen(failed, action="resubmit_chosen", confirmed="yes"), follow=True)
+        assert f"Resubmitted: {times} deliver" in again.text
+    assert Delivery.objects.filter(resubmit_of=failed.pk).count() == 1
 
 
 @pytest.mark.behaviour("3.6")
@@ -408,7 +460,7 @@ def test_one_is_released_from_its_page(held: Delivery, filtered: Subscription) -
     assert admin.post(address, {"_form_submitted": "on"}).status_code == 302
     assert broker.statuses(filtered) == ["PENDING"] * 3
     released = admin.get(page).content.decode()
-    assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
+    assert ("Released: 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
 
 
 @pytest.mark.behaviour("3.6")
@@ -457,9 +509,9 @@ def test_those_in_a_pause_are_tried_now_from_the_list_after_a_question(wanted: S
     pages = [admin.get(reverse("admin:delivery_delivery_change", args=[one.pk])).text for one in every]
     assert ["Try now" in page for page in pages] == [False, True, False, True, True]
     asked = chosen(*every, action="try_chosen_now")
-    assert "Try these 3 deliveries now?" in admin.post(changelist, asked).text
+    assert "Try 3 deliveries now?" in admin.post(changelist, asked).text
     assert Delivery.objects.get(pk=deferred.pk).due_at == Hold.objects.get(delivery=held).due_at == later
-    assert "3 deliveries will be tried now." in admin.post(changelist, {**asked, "confirmed": "yes"}, follow=True).text
+    assert "Tried now: 3 deliveries." in admin.post(changelist, {**asked, "confirmed": "yes"}, follow=True).text
 
 
 @pytest.mark.behaviour("5.11")

@@ -212,16 +212,6 @@ def test_the_list_of_attempts_says_whose_endpoint_was_asked(admin: Client, line:
     assert "shop" in admin.get(reverse("admin:delivery_attempt_changelist")).content.decode()
 
 
-def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    address = reverse("admin:delivery_delivery_changelist")
-    whole = admin.get(address).content.decode()
-    publish_numbered(wanted.event_type, MAX_COUNTED)
-    cut = admin.get(address).content.decode()
-    assert ["Only the first are shown" in text for text in (whole, cut)] == [False, True]
-    assert ["Show all" in text for text in (whole, cut)] == [False, False]
-
-
 def test_configuration_pages_link_to_lines_and_deliveries(admin: Client, wanted: Subscription, line: Line) -> None:
     text = change_page(admin, wanted.subscriber)
     assert reverse("admin:delivery_line_change", args=[line.pk]) in text
