@@ -77,7 +77,7 @@ def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -
     Delivery.objects.filter(subscription=worker).update(created_at=LONG_AGO)
     minute(0, of=bad, took={10: 90}, failed=10)
     waiting(odd, 1, waits_for="RELEASE", status="HELD")
-    Run.objects.create(state=RunState.FAILED, error="no memory\nmore", ended_at=LONG_AGO, started_at=LONG_AGO)
+    run = Run.objects.create(state=RunState.FAILED, error="no memory\nmore", ended_at=LONG_AGO, started_at=LONG_AGO)
     assert items(admin) == [
         "shop | Blocked | 503 | 2 h ago | 2 | in 2 min",
         "late | Retry scheduled | Its oldest delivery has waited for long. | 2 h ago | 3 | in 1 h",
@@ -86,7 +86,7 @@ def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -
         "worker | Waiting for a worker | Its oldest delivery has waited for long. | 2 h ago | 1 | -",
         "bad | failing | 10 of 100 deliveries failed in the last 1 min. | - | - | -",
         "Deliveries | Needs decision | Their filter or script failed. Release or cancel them. | 0 s ago | 1 | -",
-        "run 1 | Failed | no memory | 2 h ago | - | -",
+        f"run {run.pk} | Failed | no memory | 2 h ago | - | -",
     ]
 
 
