@@ -356,7 +356,7 @@ UNFOLD = {
     "SITE_SYMBOL": "hub",
     "ENVIRONMENT": lambda _: ("UTC", "info"),
     "STYLES": [lambda _: static("broker_project/admin.css"), lambda _: static("broker_project/timeline.css")],
-    "SCRIPTS": [lambda _: static("broker_project/copy.js")],
+    "SCRIPTS": [lambda _: static("broker_project/admin.js")],
     "DASHBOARD_CALLBACK": "analytics.admin.dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
     "ACCOUNT": {"navigation": "broker_project.navigation.account"},

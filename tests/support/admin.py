@@ -13,7 +13,11 @@ from django.db.models.functions import Concat
 from django.http import HttpRequest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
+from delivery.models import Attempt, Delivery, IdempotencyKey, Lane, Message, Replay
+from subscriptions.models import RetryPolicy
+from tests.support import factories
 from tests.support.api import Answer
 
 PASSWORD = "correct horse battery staple"
@@ -138,6 +142,48 @@ def view_permissions() -> list[str]:
     """Return the permissions to view every model."""
     found = Permission.objects.filter(codename__startswith="view_").exclude(codename="view_payload")
     return [f"{one.content_type.app_label}.{one.codename}" for one in found.select_related("content_type")]
+
+
+def one_of_each() -> dict[str, int]:
+    """Store a row of each model that has actions of its own; return their ids, by model."""
+    made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
+    pulled = factories.subscription(made.subscriber, factories.event_type(), endpoint="", delivery_mode="PULL")
+    fields: dict[str, Any] = {"event_type": made.event_type, "content_type": "application/json", "outcome": "ROUTED"}
+    secret = {"headers": [["X-Secret", "in a header"]], "filter_string": "in the filter string"}
+    message = Message.objects.create(body=b'{"secret": "in the body"}', size=25, **secret, **fields)
+    line = made.subscriber.lines.get(lane=Lane.MAIN)
+    delivery = Delivery.objects.create(message=message, subscription=made, line=line, size=25)
+    answer = {"answer_headers": b"X: in its head", "answer_excerpt": b"in its excerpt"}
+    attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=timezone.now(), duration_ms=1, **answer)
+    answered: dict[str, Any] = {"message_id": message.pk, "deliveries_count": 1, "expires_at": timezone.now()}
+    key = IdempotencyKey.objects.create(key="order-of-somebody", fingerprint=b"", **answered)
+    replay = Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="x")
+    return {
+        "subscriptions_eventtype": made.event_type_id or 0,
+        "subscriptions_subscriber": made.subscriber_id,
+        "subscriptions_subscription": made.pk,
+        "subscriptions_apikey": factories.api_key()[0].pk,
+        "subscriptions_publisher": factories.publisher().pk,
+        "subscriptions_retrypolicy": RetryPolicy.objects.earliest("pk").pk,
+        "delivery_message": message.pk,
+        "delivery_delivery": delivery.pk,
+        "delivery_attempt": attempt.pk,
+        "delivery_line": line.pk,
+        "delivery_mailbox": pulled.subscriber_id,
+        "delivery_replay": replay.pk,
+        "delivery_idempotencykey": key.pk,
+    }
+
+
+def page_addresses() -> Iterator[str]:
+    """Return the addresses of all pages in the URL conf of the site, about the first row of each model."""
+    yield from ("/admin/", "/admin/password_change/", reverse("accounts:second-factor"))
+    for model, one in _registry().items():
+        first = model._default_manager.values_list("pk", flat=True).first()
+        for known in one.get_urls():
+            path = str(known.pattern).replace("<path:object_id>", str(first))
+            if not path.startswith("^") and (first is not None or "object_id" not in str(known.pattern)):
+                yield reverse(f"admin:{_name(model)}_changelist") + path
 
 
 def _registry() -> dict[type[Model], Any]:

@@ -61,7 +61,8 @@ class Page:
     def open(self, address: str) -> None:
         """Go to an address, and wait until the page has loaded."""
         self._send("Page.navigate", url=address)
-        self.wait_for(f"location.href === {json.dumps(address)} && document.readyState === 'complete'")
+        loaded = "performance.getEntriesByType('navigation')[0]?.loadEventEnd"
+        self.wait_for(f"location.href === {json.dumps(address)} && {loaded}")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
@@ -84,6 +85,12 @@ class Page:
     def type(self, text: str) -> None:
         """Type into what has the focus."""
         self._send("Input.insertText", text=text)
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press a key of this name and virtual key code, which may stand for a text."""
+        named = {"key": key, "windowsVirtualKeyCode": code}
+        self._send("Input.dispatchKeyEvent", type="keyDown", text=text, **named)
+        self._send("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def text(self) -> str:
         """Return what the page shows."""

@@ -15,6 +15,7 @@ from django.db.models import Choices, DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.text import capfirst
 from unfold import admin as unfolded
 from unfold import decorators
 from unfold.contrib.filters import admin as filters
@@ -258,7 +259,8 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
             raise PermissionDenied
         if any("\0" in value for values in request.GET.lists() for value in values[1]):
             raise BadRequest  # PostgreSQL would refuse it
-        return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
+        title = capfirst(str(self.opts.verbose_name_plural))
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})  # type: ignore[no-any-return]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Tell whether a condition is among the list's filters."""

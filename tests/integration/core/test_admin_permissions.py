@@ -9,15 +9,15 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.accounts import views as account_views
-from delivery.models import Attempt, Delivery, IdempotencyKey, Lane, Line, Message, Replay
-from subscriptions.models import ApiKey, RetryPolicy, Subscription
-from tests.support import factories
+from delivery.models import Delivery, Line, Replay
+from subscriptions.models import ApiKey, Subscription
 from tests.support.admin import (
     admin_actions,
     admin_models,
     browser_with,
     model_pages,
     names_of_actions,
+    one_of_each,
     view_permissions,
 )
 
@@ -103,34 +103,7 @@ def _plain_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def rows() -> dict[str, int]:
-    """Return the id of a row of each model that has actions of its own."""
-    made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
-    pulled = factories.subscription(made.subscriber, factories.event_type(), endpoint="", delivery_mode="PULL")
-    fields: dict[str, Any] = {"event_type": made.event_type, "content_type": "application/json", "outcome": "ROUTED"}
-    secret = {"headers": [["X-Secret", "in a header"]], "filter_string": "in the filter string"}
-    message = Message.objects.create(body=b'{"secret": "in the body"}', size=25, **secret, **fields)
-    line = made.subscriber.lines.get(lane=Lane.MAIN)
-    delivery = Delivery.objects.create(message=message, subscription=made, line=line, size=25)
-    answer = {"answer_headers": b"X: in its head", "answer_excerpt": b"in its excerpt"}
-    attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=timezone.now(), duration_ms=1, **answer)
-    answered: dict[str, Any] = {"message_id": message.pk, "deliveries_count": 1, "expires_at": timezone.now()}
-    key = IdempotencyKey.objects.create(key="order-of-somebody", fingerprint=b"", **answered)
-    replay = Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="x")
-    return {
-        "subscriptions_eventtype": made.event_type_id or 0,
-        "subscriptions_subscriber": made.subscriber_id,
-        "subscriptions_subscription": made.pk,
-        "subscriptions_apikey": factories.api_key()[0].pk,
-        "subscriptions_publisher": factories.publisher().pk,
-        "subscriptions_retrypolicy": RetryPolicy.objects.earliest("pk").pk,
-        "delivery_message": message.pk,
-        "delivery_delivery": delivery.pk,
-        "delivery_attempt": attempt.pk,
-        "delivery_line": line.pk,
-        "delivery_mailbox": pulled.subscriber_id,
-        "delivery_replay": replay.pk,
-        "delivery_idempotencykey": key.pk,
-    }
+    return one_of_each()
 
 
 def test_the_table_of_permissions_has_every_action(rows: dict[str, int]) -> None:
