@@ -52,12 +52,13 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "horizon": horizon.run,
     "idle": scale.run_idle,
     "growth": scale.run_growth,
+    "pages": scale.run_pages,
     "summaries": summaries.run,
 }
 ABOUT: Final = {name: (run.__doc__ or "").partition("\n")[0] for name, run in SCENARIOS.items()}
 LONG: Final = (
     *("topic.retrying", "topic.rejected", "publish.keyed", "publish.pipelined", "publish.sparse"),
-    *("mailbox.polling", "mailbox.million", "soak", "horizon", "idle", "growth", "summaries"),
+    *("mailbox.polling", "mailbox.million", "soak", "horizon", "idle", "growth", "pages", "summaries"),
 )
 """Scenarios that run only when they are named."""
 

@@ -13,12 +13,19 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from django.contrib.admin import site
+from django.contrib.admin.templatetags.admin_urls import admin_urlname
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from analytics.pipeline.job import whole
 from analytics.runs import job_of
@@ -191,6 +198,50 @@ class Configuration:
         known = {event_type.name: event_type for event_type in made}
         terms = [{"endpoint": endpoint, "script": script} for endpoint in endpoints]
         subscribe(names, [known[name] for name in event_types], terms)
+
+
+class PagesDatabase:
+    """The database of a large installation, and somebody who opens all pages of its admin site."""
+
+    def __init__(self) -> None:
+        call_command("migrate", verbosity=0)
+        self._event_type = EventType.objects.create(name="Pages", kind="TOPIC")
+        self._browser = Client(SERVER_NAME="127.0.0.1")
+        self._browser.force_login(User.objects.create(username="pages", is_staff=True, is_superuser=True))
+
+    def fill(self, subscribers: int, finished: int, waiting: int) -> None:
+        """Store subscribers with a subscription each, and finished and waiting deliveries to all of them."""
+        subscribe(
+            [f"pages-{number}" for number in range(subscribers)], [self._event_type] * subscribers, [{}] * subscribers
+        )
+        receivers = [
+            *Subscription.objects.filter(subscriber__lines__lane=Lane.MAIN).values_list("subscriber__lines", "pk")
+        ]
+        days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
+        for day in days:
+            open_days(day, ahead=0)
+        url = os.environ["DATABASE_URL"]
+        filling.finish(url, receivers, self._event_type.pk, count=finished, days=days)
+        filling.store_open(url, receivers, self._event_type.pk, count=waiting, day=days[0])
+        filling.settle_down(url)
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of all pages, about the newest row of each model."""
+        found = ["/admin/"]
+        for model, pages in site._registry.items():  # noqa: SLF001 - as Django's own documentation generator reads it
+            newest = model._default_manager.order_by("-pk").values_list("pk", flat=True).first()  # noqa: SLF001 - documented
+            root = reverse(admin_urlname(model._meta, SafeString("changelist")))  # noqa: SLF001 - documented
+            paths = [str(known.pattern) for known in pages.get_urls() if not str(known.pattern).startswith("^")]
+            found += [
+                root + path.replace("<path:object_id>", str(newest)) for path in paths if newest or ":" not in path
+            ]
+        return [address for address in found if self._browser.get(address).status_code == HTTPStatus.OK]
+
+    def open(self, address: str) -> float:
+        """Open a page; return the seconds that its answer takes."""
+        began = time.perf_counter()
+        self._browser.get(address)
+        return time.perf_counter() - began
 
 
 class MatchingDatabase:

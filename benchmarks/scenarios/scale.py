@@ -1,4 +1,4 @@
-"""`growth`, `matching`, `idle`: what the broker costs beside old deliveries, beside many subscriptions, and unused.
+"""`growth`, `matching`, `pages`, `idle`: the cost beside old deliveries or many subscriptions, of pages, and of no use.
 
 For `growth` and `matching` everything is measured in turn, so that other load on the machine affects all alike; the
 figures are ratios of medians.
@@ -21,6 +21,7 @@ EMPTY, GROWN = (f"broker_growth_{os.getpid()}_{state}" for state in ("empty", "g
 KINDS: Final = {"header": "header filters", "filter": "equality filters"}
 COUNTS: Final = (10, 1_000, 10_000)
 MATCHING_SUBSCRIPTIONS: Final = 5
+SHOWN_PAGES: Final = 10
 NO_ENDPOINT: Final = "http://127.0.0.1:9/"
 UNUSED: Final = {"CPU in use": at_most(0.02)}
 
@@ -44,6 +45,21 @@ def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000
         before, after = (statistics.median(pair[side][kind] for pair in pairs) for side in (0, 1))
         figures.append(Figure(f"{kind}, grown : empty", after / before, "times", target=at_most(1.1)))
     return Outcome(figures)
+
+
+def run_pages(
+    bench: Bench, *, subscribers: int = 10_000, finished: int = 5_000_000, waiting: int = 100_000, rounds: int = 5
+) -> Outcome:
+    """Open all pages of the admin site beside 5 million deliveries and 10,000 subscribers; show the ten slowest."""
+    name, process = f"broker_pages_{os.getpid()}", "benchmarks.databases.PagesDatabase"
+    with measured_database(bench.stack.environment, name, process) as (command, _):
+        bench.say(f"storing {subscribers:,} subscribers, {finished:,} finished and {waiting:,} waiting deliveries")
+        command("fill", subscribers=subscribers, finished=finished, waiting=waiting)
+        addresses = command("addresses")
+        bench.say(f"opening {len(addresses)} pages, {rounds} times each")
+        seconds = {one: statistics.median(command("open", address=one) for _ in range(rounds)) for one in addresses}
+    slowest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:SHOWN_PAGES]
+    return Outcome([Figure(one, seconds[one] * 1000, "ms", target=at_most(300)) for one in slowest])
 
 
 def run_matching(bench: Bench, *, counts: Sequence[int] = COUNTS, rounds: int = 300) -> Outcome:

@@ -244,6 +244,12 @@ def test_growth_is_measured_for_all_that_a_delivery_goes_through(bench: Bench) -
 
 
 @pytest.mark.lengthy
+def test_all_pages_of_the_admin_site_are_opened(bench: Bench) -> None:
+    found = values(scale.run_pages(bench, subscribers=20, finished=1_000, waiting=100, rounds=1))
+    assert (len(found), min(found.values()) > 0) == (scale.SHOWN_PAGES, True)
+
+
+@pytest.mark.lengthy
 def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(bench: Bench) -> None:
     found = values(scale.run_matching(bench, counts=(6, 60), rounds=3))
     kinds = ("header filters", "equality filters")
