@@ -137,8 +137,9 @@ def test_a_webhook_is_set_up_and_tried_within_nine_clicks(page: Page, live_serve
     ):
         page.click(selector, text)
         clicks += 1
-        page.wait_for("document.readyState === 'complete'")
-        page.type(typed)
+        if typed:
+            page.wait_for("document.activeElement?.matches('input[type=text]')")
+            page.type(typed)
     page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 503 after')")
     page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 200 after')")
     made = Subscription.objects.get()
