@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
+from delivery.dispatch.turn_floors import WAITS
 from delivery.status.line_status import IS_OWN, MAX_COUNTED
 
 MAX_COUNTED_IN_ALL: Final = 100_000
@@ -18,9 +19,9 @@ SINCE: Final = "GREATEST(d.created_at, d.not_before)"
 
 FIRST: Final = f"""(SELECT d.* FROM (
          SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
-          WHERE d.subscription_id = s.id AND {{}} ORDER BY d.id LIMIT {MAX_COUNTED}) d
+          WHERE {{}} ORDER BY d.subscription_id, d.id LIMIT {MAX_COUNTED}) d
          WHERE {IS_DUE} LIMIT 1)"""
-"""SQL of the first delivery of subscription `s` that is due and meets a condition, with which it is formatted."""
+"""SQL of the first delivery that is due and meets a condition on its subscription, with which it is formatted."""
 
 BACKLOGS: Final = f"""
 WITH waiting AS MATERIALIZED (
@@ -28,10 +29,10 @@ WITH waiting AS MATERIALIZED (
     FROM subscriptions_subscription s
    CROSS JOIN LATERAL (
      SELECT d.line_id, {SINCE} AS since FROM (
-       {FIRST.format("d.waits_for = 'TURN'")}
+       {FIRST.format(WAITS.format("s.id"))}
        UNION ALL
        SELECT d.* FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it) CROSS JOIN LATERAL
-       {FIRST.format("d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
+       {FIRST.format("d.subscription_id = s.id AND d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
       ORDER BY since LIMIT 1) o
    WHERE %(subscriber_ids)s::bigint[] IS NULL OR s.subscriber_id = ANY(%(subscriber_ids)s::bigint[])),
 fair AS MATERIALIZED (
@@ -42,7 +43,7 @@ SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.loo
   FROM waiting w CROSS JOIN fair
  CROSS JOIN LATERAL (
    SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at FROM (
-     (SELECT d.not_before FROM delivery_open d WHERE d.subscription_id = w.id AND d.waits_for = 'TURN' ORDER BY d.id
+     (SELECT d.not_before FROM delivery_open d WHERE {WAITS.format("w.id")} ORDER BY d.subscription_id, d.id
        LIMIT (SELECT share FROM fair))
      UNION ALL
      (SELECT d.not_before FROM delivery_open d WHERE d.subscription_id = w.id AND {ASIDE} ORDER BY d.waits_for, d.id
