@@ -106,6 +106,14 @@ MAX_IN_FLIGHT: Final = 4_000
 MAX_EXTRA_SLOTS: Final = 2_000
 """Slots beyond the first of each line: lines that send several at a time leave room for other lines."""
 
+# What may end its process
+MAX_UNCLEAN_ENDS: Final = 2
+"""What was in flight at so many ends of a worker in a row is sent alone: one can have any cause (contract 4.19)."""
+LONE_PROCESSES: Final = 4
+"""Child processes that send one such delivery each: 60 MB each, for as long as there are some."""
+LONE_GRACE_SECONDS: Final = 10
+"""A child process that says nothing this long after its request's time-out hangs, and is ended."""
+
 # When the database fails, or refuses
 DATABASE_RETRY_SECONDS: Final = 0.25
 """Pause before a database that failed is asked again."""

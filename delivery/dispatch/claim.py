@@ -13,7 +13,14 @@ from broker_project.core import boot_clock
 from broker_project.core.db import RowLocked, rows
 from delivery.dispatch.diversion import IS_DIVERTED, give_probes
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, LINE, SHORT_LOCK_WAIT
-from delivery.limits import CAPACITY, LEASE_SECONDS, MAX_LINE_BYTES, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
+from delivery.limits import (
+    CAPACITY,
+    LEASE_SECONDS,
+    MAX_LINE_BYTES,
+    MAX_UNCLEAN_ENDS,
+    RETRY_LINE_REST_SECONDS,
+    SWEEP_SLICE,
+)
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
 
@@ -147,7 +154,9 @@ sent AS MATERIALIZED (
       SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
    WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
-  UPDATE delivery_open d SET status = 'PENDING', uncertain = true
+  UPDATE delivery_open d
+     SET status = 'PENDING', uncertain = true,
+         unclean_ends = LEAST(d.unclean_ends + 1, {MAX_UNCLEAN_ENDS})
     FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING d.id, d.line_id),
 held AS (
@@ -200,7 +209,9 @@ sent AS MATERIALIZED (
        WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id AND o.status = 'IN_FLIGHT'
        LIMIT 1) d),
 unknown AS (
-  UPDATE delivery_open d SET status = 'PENDING', uncertain = true
+  UPDATE delivery_open d
+     SET status = 'PENDING', uncertain = true,
+         unclean_ends = LEAST(d.unclean_ends + 1, {MAX_UNCLEAN_ENDS})
     FROM sent WHERE NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING d.id, d.group_id),
 gone AS (

@@ -11,7 +11,7 @@ from broker_project.core.db import forget_connection, waits_until
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.notify import HintListener, Link
-from delivery.http.client import HttpClient
+from delivery.worker.alone import WorkerClient
 from delivery.worker.leases import Releaser
 from delivery.worker.rounds import NO_LINK, Rounds
 
@@ -33,7 +33,7 @@ class EventLoop(threading.Thread):
         super().__init__(name="event-loop", daemon=True)
         self.worker = worker
         self._on_failure = on_failure
-        self._client = HttpClient(egress=egress)
+        self._client = WorkerClient(egress=egress, on_failure=on_failure)
         self._releaser = Releaser(worker, self.take, on_failure)
         self._listener = HintListener(worker, partial(self.take, link=None))
         self.lines = Rounds(

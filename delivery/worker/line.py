@@ -24,7 +24,7 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
-from delivery.worker.slots import LineUpdate, Read, Rest, Slot
+from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot
 
 
 class Holds(dict[int, ActiveHold]):
@@ -229,6 +229,15 @@ class ActiveLine:
         if delivery.id not in self.holds:
             self.deferred_next = not delivery.is_deferred
         self.holds.add(delivery, pause, reason)
+
+    def refused(self, slot: Slot, budget: BodyBudget) -> NotStarted:
+        """Return what tells a slot that what it was to send may not be sent: its page is read again."""
+        assert isinstance(slot.step, Send)  # noqa: S101 - nothing else is refused
+        self.return_buffer(budget)
+        self.has_read, self.misread = False, True
+        self.numbers.refused(slot.step.delivery)
+        slot.give_back(budget)
+        return NotStarted()
 
     def passed(self, delivery: Outgoing) -> None:
         """Note that `delivery` holds nothing up, and whose turn it is: new or deferred ones (contract 4.6)."""

@@ -11,7 +11,7 @@ from delivery.webhook.content import COLUMNS, MESSAGE
 
 ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
-    " d.ordering_key"
+    " d.ordering_key, d.unclean_ends"
 )
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""

@@ -14,7 +14,7 @@ from django.db import Error
 from broker_project.core import boot_clock
 from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows, with_blocks
 from delivery.callbacks.address import CallbackTerms
-from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES
+from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES, MAX_UNCLEAN_ENDS
 from delivery.webhook.content import Content, content_with, contents_of
 from delivery.webhook.destination import Destination, destinations_of, original_addresses
 from delivery.webhook.request import Outgoing
@@ -258,6 +258,7 @@ def _buffer_of(
                 times_deferred=row.times_deferred,
                 marked_as=first.sequence if first else None,
                 ordering_key=row.ordering_key or "",
+                is_suspect=row.unclean_ends >= MAX_UNCLEAN_ENDS,
             )
             parts[HEAD if first else row.part].append(delivery)
     return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

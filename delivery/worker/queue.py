@@ -12,7 +12,7 @@ from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
 from delivery.dispatch.turn_floors import GROUP_WAITS
-from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
+from delivery.limits import CUT_SHORT_SECONDS, MAX_UNCLEAN_ENDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import Content, contents_of
@@ -72,7 +72,7 @@ The note need not be on disk yet: the settle that marks one of these as IN_FLIGH
 """
 
 OPEN_DELIVERIES: Final = """
-SELECT d.group_id, d.id, d.subscription_id, s.version + u.version
+SELECT d.group_id, d.id, d.subscription_id, s.version + u.version, d.unclean_ends
   FROM unnest(%s::bigint[]) AS i (id)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING'
@@ -87,6 +87,7 @@ class Endpoint(NamedTuple):
 
     delivery_id: int
     destination: Destination
+    unclean_ends: int = 0
 
     @property
     def subscription_id(self) -> int:
@@ -150,6 +151,7 @@ class OutgoingGroup:
             times_deferred=self.cycles,
             group_id=self.id,
             callback_url=self.callback_url,
+            is_suspect=endpoint.unclean_ends >= MAX_UNCLEAN_ENDS,
         )
 
 
@@ -247,11 +249,11 @@ def read_groups(
 
 def _endpoints_of(waiting: Rows) -> Mapping[int, Sequence[Endpoint]]:
     """Return by group where it may be sent now; a group that nobody can take now is missing."""
-    destinations = destinations_of({subscription_id: version for _, _, subscription_id, version in waiting})
+    destinations = destinations_of({subscription_id: version for _, _, subscription_id, version, _ in waiting})
     endpoints: dict[int, list[Endpoint]] = defaultdict(list)
-    for group_id, delivery_id, subscription_id, _ in waiting:
+    for group_id, delivery_id, subscription_id, _, unclean_ends in waiting:
         if destination := destinations.get(subscription_id):
-            endpoints[group_id].append(Endpoint(delivery_id, destination))
+            endpoints[group_id].append(Endpoint(delivery_id, destination, unclean_ends))
     return endpoints
 
 

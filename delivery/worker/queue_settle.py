@@ -63,7 +63,7 @@ filed AS ({FILE_GONE}),
 -- What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, reason = {REASON},
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, unclean_ends = 0, reason = {REASON},
          times_deferred = d.times_deferred + 1
     FROM settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'

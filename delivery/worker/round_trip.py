@@ -322,7 +322,7 @@ class RoundTrip:
         """Build the requests of what is being marked; they leave once the marks are known."""
         for kind in self._asked:
             for slot in kind.slots:
-                if isinstance(slot.step, Send):
+                if isinstance(slot.step, Send) and not slot.step.delivery.is_suspect:
                     slot.step.request = request_of(slot.step.delivery)
 
     def _follow_up(self, kind: Settling) -> None:

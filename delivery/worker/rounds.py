@@ -14,7 +14,6 @@ from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.notify import HintListener, Link
-from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.limits import (
     HANGS_SECONDS,
@@ -31,13 +30,13 @@ from delivery.limits import (
 )
 from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
+from delivery.worker.alone import WorkerClient, hold
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.round_trip import RoundTrip
 from delivery.worker.slots import (
-    NotStarted,
     Read,
     Reply,
     RequestSent,
@@ -68,7 +67,7 @@ class Rounds:
 
     def __init__(
         self,
-        client: HttpClient,
+        client: WorkerClient,
         releaser: Releaser,
         terms: CallbackTerms,
         listener: HintListener,
@@ -184,6 +183,11 @@ class Rounds:
                 continue
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
+            elif answer.failure and answer.failure.ended_process:
+                if hold(slot, answer.failure.reason):
+                    self._advance(slot, slot.line.refused(slot, self.budget))
+                else:
+                    self._lose(slot.line)
             else:
                 slot.resumes_at = boot_clock.since_boot() + SETTLE_LATER_SECONDS
                 self._advance(slot, RequestSent(answer, slot.started_at))
@@ -211,7 +215,9 @@ class Rounds:
         self._end_turns(now)
         if now >= self._stuck_at + STUCK_SECONDS:
             self._stuck_at = now
-            self._return_buffers(now)
+            for line in self._lines.values():
+                if all(slot.has_waited(now, STUCK_SECONDS) for slot in line.slots):
+                    line.return_buffer(self.budget)  # it must not starve others
         if self._backoff.is_over:
             for slot in self._slots[SlotState.LOCKED]:
                 self._slots.move(slot, SlotState.SETTLING)
@@ -265,12 +271,6 @@ class Rounds:
             return
         for line in fenced:
             self._lose(line)
-
-    def _return_buffers(self, now: float) -> None:
-        """Take back what lines have read of which every slot hangs: such a line must not starve others."""
-        for line in self._lines.values():
-            if all(slot.has_waited(now, STUCK_SECONDS) for slot in line.slots):
-                line.return_buffer(self.budget)
 
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
@@ -343,17 +343,16 @@ class Rounds:
     def _start(self, slot: Slot, delivery: Outgoing) -> None:
         line, sequence, now = slot.line, slot.sequence, boot_clock.since_boot()
         if sequence is None:
-            line.return_buffer(self.budget)
-            line.has_read, line.misread = False, True
-            line.numbers.refused(delivery)
-            slot.give_back(self.budget)
-            self._advance(slot, NotStarted())
+            self._advance(slot, line.refused(slot, self.budget))
         elif now >= line.lease_ends_at:
             slot.may_be_marked = True  # it is renewed first
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
             slot.start(delivery, sequence, at=datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC))
+            if delivery.is_suspect:
+                self._client.start_alone(slot, delivery, sequence, lease=line)
+                return
             assert isinstance(slot.step, Send)  # noqa: S101 - the only step that is started
             request = slot.step.request or request_of(delivery)
             add_sequence(request, sequence)

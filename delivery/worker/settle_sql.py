@@ -152,7 +152,7 @@ filed AS ({FILE_GONE}),
 -- What does not end goes back to its place, is deferred, or moves to the subscriber's other line.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, reason = {REASON},
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, unclean_ends = 0, reason = {REASON},
          line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
          sequence = {SEQUENCE}, unreceived = {UNRECEIVED},
          times_deferred = d.times_deferred + (s.pause IS NOT NULL)::int,

@@ -3,6 +3,7 @@
 import dataclasses
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.receiver import Receiver, hang
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
+from tests.support.behaviours import kill_sender
 from tests.support.faults.audit import by_status, unrecorded_gaps
 from tests.support.faults.breakage import (
     flush_redis,
@@ -386,6 +388,51 @@ def test_requests_take_longer_than_a_lease(broker: Broker, receiver: Receiver, b
     sent = [(one.number, one.flagged) for one in endpoint.exchanges]
     assert sent == [(0, False), *again, (1, False), (2, False)]
     assert [answers_settled(broker, one) for one in endpoint.exchanges] == [1] * len(sent)
+
+
+@pytest.mark.behaviour("4.11", "4.19")
+@pytest.mark.case("poison-delivery")
+def test_a_delivery_that_ends_every_process_that_sends_it_is_held(broker: Broker, receiver: Receiver) -> None:
+    wanted = broker.event_type()
+    poisoned, neighbour = MisbehavingEndpoint("poisoned", receiver), Endpoint("neighbour", receiver)
+    to, beside = (broker.subscribe(receiver.url(f"/{one.name}"), wanted) for one in (poisoned, neighbour))
+    poisoned.misbehave(Misbehaviour(kill_sender), on=lambda number: number == 1)
+    for number in range(EACH):
+        broker.publish(wanted, body_of(number)).raise_for_status()
+    rest = {*range(EACH)} - {1}
+    wait_until(lambda: by_status(broker, to).get("DELIVERED") == rest, THROUGH_SECONDS)
+    wait_until(lambda: broker.has_finished([beside]), THROUGH_SECONDS)
+    assert [one.flagged for one in poisoned.misbehaved] == [False, True, True], "two workers, and a process of its own"
+    sent = Counter(one.number for one in neighbour.exchanges)
+    assert sent.keys() == {*range(EACH)}
+    assert sum(one.flagged for one in neighbour.exchanges) == sent.total() - EACH <= 2
+    (held,) = broker.get("deliveries", status="HELD")["items"]
+    assert held["reason"] == "its request ended the process that sent it, alone (SIGKILL)"
+    poisoned.heal()
+    broker.management.send("POST", f"deliveries/{held['id']}/release")
+    wait_until(lambda: by_status(broker, to) == {"DELIVERED": {*range(EACH)}}, THROUGH_SECONDS)
+
+
+@pytest.mark.behaviour("4.11", "4.19")
+@pytest.mark.case("slow-endpoint-killed-often")
+def test_nothing_is_held_because_workers_are_killed_while_an_endpoint_takes_its_time(
+    broker: Broker, receiver: Receiver
+) -> None:
+    wanted, endpoint = broker.event_type(), Endpoint("slow", receiver)
+    endpoint.is_stuck = True
+    subscribed = broker.subscribe(receiver.url("/slow"), wanted, timeout_seconds=60)
+    for number in range(3):
+        broker.publish(wanted, body_of(number)).raise_for_status()
+    for kill in range(RETRY_KILLS):
+        wait_until(lambda: len(endpoint.exchanges) > kill, THROUGH_SECONDS)  # noqa: B023 - called at once
+        with restarted(*broker.workers()):
+            for worker in broker.workers():
+                worker.kill()
+    endpoint.is_stuck = False
+    wait_until(lambda: broker.has_finished([subscribed]), THROUGH_SECONDS)
+    assert by_status(broker, subscribed) == {"DELIVERED": {0, 1, 2}}
+    sent = [(one.number, one.flagged) for one in endpoint.exchanges]
+    assert sent == [(0, False), *[(0, True)] * RETRY_KILLS, (1, False), (2, False)]
 
 
 def all_have_left(worker: Child, load: Load) -> bool:

@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import struct
+import sys
 import threading
+from pathlib import Path
 
 from broker_project.stack.load.receiver import Behaviour
 
@@ -67,3 +71,26 @@ class LateBytes:
             if self._then_close:
                 self._writer.close()
         self.has_sent.set()
+
+
+def sender_of(writer: asyncio.StreamWriter) -> int:
+    """Return the process at the other end of a connection on this machine."""
+    host, port = writer.get_extra_info("peername")
+    address = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    entries = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    (inode,) = {entry[9] for entry in entries if entry[1] == address}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):  # so has this
+                    if str(descriptor.readlink()) == f"socket:[{inode}]":
+                        return int(process.name)
+    raise LookupError(f"nobody has {host}:{port}")
+
+
+async def kill_sender(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """End the process that has sent the request, as a request that makes it crash does."""
+    sender = sender_of(writer)
+    assert sender != os.getpid(), "the test itself has sent it"
+    os.kill(sender, signal.SIGKILL)
+    return False

@@ -1,5 +1,6 @@
 """Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch.notify import Link
 from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.webhook.destination import Destination
+from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.worker.buffer import RateLimiter
 from delivery.worker.leases import Released
 from delivery.worker.line import ActiveLine
@@ -80,6 +82,11 @@ class FakeNetwork:
         sent = Request(slot, delivery.id, headers["webhook-id"], sequence, attempt, is_flagged, delivery.destination)
         self.in_flight.append(sent)
         self._on_request(sent)
+
+    def start_alone(self, slot: Slot, delivery: Outgoing, sequence: int, *, lease: Lease) -> None:
+        request = request_of(delivery)
+        add_sequence(request, sequence)
+        self.start(slot, request, until=math.inf, lease=lease)
 
     def late(self) -> list[Answer]:
         """Abandon what is in flight under a lease that has ended; return what its slots hear."""
