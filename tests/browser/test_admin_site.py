@@ -1,5 +1,6 @@
 """What only a browser shows: confirmations, filters of lists, operators of filters, forms with results."""
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -113,8 +114,9 @@ def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: P
     wanted = factories.subscription(factories.subscriber("shop"))
     broker.publish_numbered(wanted.event_type, 2)
     delivery = Delivery.objects.earliest("pk")
+    since = timezone.now() - dt.timedelta(minutes=2)
     Hold.objects.create(
-        delivery=delivery, line_id=delivery.line_id or 0, reason="the endpoint answered 503", failures=1
+        delivery=delivery, line_id=delivery.line_id or 0, reason="the endpoint answered 503", failures=1, since=since
     )
     page.wait_for("document.querySelector('#live')?.innerText.includes('the endpoint answered 503')")
     assert "Nothing has been published yet" not in page.text()
