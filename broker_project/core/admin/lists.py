@@ -56,7 +56,9 @@ def _shown(spec: Any, name: str, value: str) -> object:
         return SINCE[value][0] if value in SINCE else f"{name} {value.replace('T', ' ')}"
     if isinstance(spec, admin.RelatedFieldListFilter):
         model: Any = spec.field.related_model
-        return model._default_manager.filter(pk=value).first() or value  # noqa: SLF001 - documented by Django
+        is_id = value.isdecimal() and len(value) < len(str(MAX_ID))
+        row = model._default_manager.filter(pk=value).first() if is_id else None  # noqa: SLF001 - documented by Django
+        return row or value
     choices: Any = getattr(spec, "lookup_choices", None) or getattr(getattr(spec, "field", None), "flatchoices", ())
     return dict(choices).get(value, value)
 
