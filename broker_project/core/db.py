@@ -7,7 +7,7 @@ PostgreSQL per delivery).
 import re
 import select
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import count
@@ -373,25 +373,6 @@ def as_prepared(statement: LiteralString, arguments: Arguments) -> PreparedState
 def array(values: Iterable[int | bool | str | None]) -> str:
     """Return numbers, truths or quoted texts as PostgreSQL writes an array: a tenth of what psycopg takes."""
     return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
-
-
-def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralString:
-    """Return a statement with its optional blocks that are `wanted`, without the others and without comment lines.
-
-    A block stands between the lines `-- if name` and `-- end`; blocks may be nested. With all of them a statement is
-    whole: they only add to it.
-    """
-    kept: list[LiteralString] = []
-    is_open = [True]
-    for line in statement.splitlines():
-        match line.split():
-            case ["--", "if", name]:
-                is_open.append(name in wanted)
-            case ["--", "end"]:
-                is_open.pop()
-            case [first, *_] if first != "--" and all(is_open):
-                kept.append(line)
-    return "\n".join(kept)
 
 
 def is_away(failure: Exception) -> bool:

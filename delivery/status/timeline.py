@@ -22,7 +22,7 @@ from delivery.outcomes import (
 )
 from delivery.retry import THROTTLING
 from delivery.status.sent_requests import SentRequest, SentRequests, text_of
-from delivery.status.wait import Wait, wait_of
+from delivery.status.wait import WaitReason, wait_of
 from delivery.statuses import DeliveryStatus
 
 MAX_EXCHANGES: Final = 100
@@ -94,7 +94,7 @@ class Timeline:
     """The newest `MAX_EXCHANGES`, in their order."""
     left_out: int
     """Attempts before them."""
-    wait: Wait | None
+    wait: WaitReason | None
     """What it waits for; None: it has ended."""
 
     def moments(self, delivery: Delivery, more: Iterable[Moment] = ()) -> list[Moment]:

@@ -15,7 +15,7 @@ PAUSES: Final = {
 }
 
 
-class Wait(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a delivery is not sent now."""
 
     why: str
@@ -25,69 +25,69 @@ class Wait(NamedTuple):
     """The delivery that must not be overtaken."""
 
 
-def wait_of(delivery: Delivery, now: datetime) -> Wait | None:
+def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
     """Return what a delivery waits for; None if it has ended."""
     status, subscription = delivery.status_at(now), delivery.subscription
     if status in FINAL:
         return None
     if status == DeliveryStatus.HELD:
-        return Wait("Its filter or script failed. It waits until somebody releases or cancels it.")
+        return WaitReason("Its filter or script failed. It waits until somebody releases or cancels it.")
     if subscription is None:
-        return Wait("The reply goes to the publisher's own address.", delivery.next_try_at)
+        return WaitReason("The reply goes to the publisher's own address.", delivery.next_try_at)
     return _closed(subscription) or _of_open(delivery, subscription, status)
 
 
-def _of_open(delivery: Delivery, subscription: Subscription, status: str) -> Wait:
+def _of_open(delivery: Delivery, subscription: Subscription, status: str) -> WaitReason:
     """Return what a delivery waits for whose subscription is sent, or can fetch."""
     if delivery.waits_for == WaitsFor.START and status == DeliveryStatus.PENDING:
-        return Wait("It was published with a delay.", delivery.not_before)
+        return WaitReason("It was published with a delay.", delivery.not_before)
     if subscription.delivery_mode == DeliveryMode.PULL:
         if status == DeliveryStatus.IN_FLIGHT:
-            return Wait("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
-        return Wait("It is in the mailbox, and waits to be fetched.")
+            return WaitReason("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
+        return WaitReason("It is in the mailbox, and waits to be fetched.")
     if status == DeliveryStatus.IN_FLIGHT:
-        return Wait("Its request is in flight.")
+        return WaitReason("Its request is in flight.")
     if delivery.waits_for == WaitsFor.RETRY:
-        return Wait(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at)
+        return WaitReason(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at)
     return _of_group(delivery) if delivery.group_id else _in_line(delivery, subscription)
 
 
-def _closed(subscription: Subscription) -> Wait | None:
+def _closed(subscription: Subscription) -> WaitReason | None:
     """Return what keeps all deliveries of a subscription."""
     for what, status in (("subscriber", subscription.subscriber.status), ("subscription", subscription.status)):
         if status != Status.ACTIVE:
-            return Wait(f"The {what} is inactive. Activate it to go on.")
+            return WaitReason(f"The {what} is inactive. Activate it to go on.")
     if subscription.paused_since is None or subscription.half_open:
         return None
-    return Wait(PAUSES[PausedBy(subscription.paused_by)], subscription.probe_due_at)
+    return WaitReason(PAUSES[PausedBy(subscription.paused_by)], subscription.probe_due_at)
 
 
-def _of_group(delivery: Delivery) -> Wait:
+def _of_group(delivery: Delivery) -> WaitReason:
     group = delivery.group
     if group is None:
-        return Wait("Its group has ended.")
+        return WaitReason("Its group has ended.")
     if group.due_at:
-        return Wait("No endpoint of its group has taken the message. They are asked again.", group.due_at)
+        return WaitReason("No endpoint of its group has taken the message. They are asked again.", group.due_at)
     if group.waits_for == WaitsFor.SUBSCRIPTION:
-        return Wait("No subscription of its group is active.")
-    return Wait("Its group waits for its turn.")
+        return WaitReason("No subscription of its group is active.")
+    return WaitReason("Its group waits for its turn.")
 
 
-def _in_line(delivery: Delivery, subscription: Subscription) -> Wait:
+def _in_line(delivery: Delivery, subscription: Subscription) -> WaitReason:
     status = line_statuses([delivery.line_id or 0]).get(delivery.line_id or 0)
     if status is None:
-        return Wait("It waits for its turn.")
+        return WaitReason("It waits for its turn.")
     own = next((hold for hold in status.holds if hold.delivery_id == delivery.pk), None)
     if own:
-        return Wait(f"It failed: {own.reason}. Nothing overtakes it.", own.next_try_at)
+        return WaitReason(f"It failed: {own.reason}. Nothing overtakes it.", own.next_try_at)
     if hold := _hold_before(delivery, subscription, status):
         why = f"It waits behind delivery {hold.delivery_id}, which failed: {hold.reason}."
-        return Wait(why, hold.next_try_at, hold.delivery_id)
+        return WaitReason(why, hold.next_try_at, hold.delivery_id)
     if subscription.diverted_since and delivery.line and delivery.line.lane == Lane.MAIN:
-        return Wait("Its endpoint hangs. It waits until the endpoint has answered in the retry line.")
+        return WaitReason("Its endpoint hangs. It waits until the endpoint has answered in the retry line.")
     if status.state == LineState.WAITING:
-        return Wait("It waits for its turn, and its line for a worker.")
-    return Wait("It waits for its turn: deliveries before it are sent first.")
+        return WaitReason("It waits for its turn, and its line for a worker.")
+    return WaitReason("It waits for its turn: deliveries before it are sent first.")
 
 
 def _hold_before(delivery: Delivery, subscription: Subscription, status: LineStatus) -> LineHold | None:

@@ -12,7 +12,7 @@ import structlog
 from django.db import Error
 
 from broker_project.core import boot_clock
-from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows, with_blocks
+from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows
 from delivery.callbacks.address import CallbackTerms
 from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES, MAX_UNCLEAN_ENDS
 from delivery.webhook.content import Content, content_with, contents_of
@@ -23,6 +23,7 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.page_sql import PAGES, UNMARK
 from delivery.worker.queue import read_groups
 from delivery.worker.slots import Read, Slot, Slots, SlotState
+from delivery.worker.sql_blocks import with_blocks
 
 log = structlog.get_logger(__name__)
 

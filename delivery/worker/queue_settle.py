@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Final, LiteralString
 
-from broker_project.core.db import rows, with_blocks
+from broker_project.core.db import rows
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
 from delivery.worker.settle_sql import (
     ANSWER,
@@ -18,6 +18,7 @@ from delivery.worker.settle_sql import (
     UNCERTAIN,
     WRITTEN,
 )
+from delivery.worker.sql_blocks import with_blocks
 
 _ANSWERED: Final = gone_columns(status=FINAL_STATUS, attempts="d.attempts + 1", uncertain=UNCERTAIN, reason=REASON)
 _REDUNDANT: Final = gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")

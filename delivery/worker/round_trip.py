@@ -16,7 +16,7 @@ import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
 from broker_project.core import boot_clock
-from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each, with_blocks
+from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
 from delivery.limits import REFUSED_GROUP_SECONDS
@@ -29,6 +29,7 @@ from delivery.worker.pages import DatabaseBackoff, Pages
 from delivery.worker.queue_settle import put_back, queue_settle_statement
 from delivery.worker.settle_sql import SETTLE
 from delivery.worker.slots import Ended, LineUpdate, Rest, Send, Settlement, Slot, Slots, SlotState, Withheld
+from delivery.worker.sql_blocks import with_blocks
 
 log = structlog.get_logger(__name__)
 message_log = structlog.get_logger("messages")
