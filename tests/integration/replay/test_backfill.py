@@ -93,10 +93,10 @@ def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
     old = broker.publish_numbered(kind, 3)
     has_chosen, may_store = threading.Event(), threading.Event()
 
-    def store_later(*arguments: Any) -> list[Accepted]:
+    def store_later(*arguments: Any, **options: Any) -> list[Accepted]:
         has_chosen.set()
         may_store.wait()
-        return store(*arguments)
+        return store(*arguments, **options)
 
     monkeypatch.setattr(publishing, "store", store_later)
     with ThreadPoolExecutor(1) as publisher:
