@@ -47,7 +47,19 @@ NOBODY_ELSE: Final = "nobodyxx"
 EVENT: Final = "Order.Paid"
 THERE: Final = {"deliveries", "subscriptions"}
 """Where management finds something by such names, so that finding nothing says something."""
-OF_EVERYBODY: Final = {"cursor", "limit", "event_type", "event_pattern", "from", "to", "header", "filter"}
+OF_EVERYBODY: Final = {
+    "cursor",
+    "limit",
+    "event_type",
+    "event_pattern",
+    "from",
+    "to",
+    "header",
+    "filter",
+    "status",
+    "outcome",
+    "reason",
+}
 """Names in queries that are nobody's own."""
 
 Names = dict[str, object]
@@ -161,7 +173,7 @@ NAMED_IN_BODIES: Final[dict[str, dict[str, Any]]] = {
 """Whose bodies name what may be somebody's; a blank tells two of one address apart."""
 NAMED_IN_QUERIES: Final[dict[str, tuple[str, ...]]] = {
     "callbacks": ("message",),
-    "dead-letters": ("subscriber",),
+    "dead-letters": ("subscriber", "publisher", "idempotency_key"),
     "deliveries": ("subscriber", "subscription", "message", "group", "publisher", "idempotency_key"),
     "messages": ("subscriber", "publisher", "idempotency_key"),
     "subscriptions": ("subscriber",),

@@ -335,6 +335,7 @@ def due_retries(owner: Subscriber, count: int, *, since: float) -> Subscription:
 
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
+    Line.objects.filter(pk=line.pk).update(epoch=epoch)
     hand = read_pages([PageRequest(line.pk, epoch, TURNS)], BodyBudget(MAX_PROCESS_BYTES))[line.pk]
     taken = iter(lambda: hand.take(deferred_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
