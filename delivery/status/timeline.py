@@ -81,7 +81,7 @@ class Moment(NamedTuple):
     @property
     def time(self) -> str:
         """When it was, to the millisecond."""
-        return f"{timezone.localtime(self.at):%Y-%m-%d %H:%M:%S.%f}"[:-3] if self.at else "now"
+        return f"{self.at.astimezone(timezone.get_current_timezone()):%Y-%m-%d %H:%M:%S.%f}"[:-3] if self.at else "now"
 
 
 @dataclass(frozen=True, slots=True)
