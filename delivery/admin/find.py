@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from django.contrib import admin
-from django.db.models import Model
+from django.db.models import Case, Model, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
@@ -32,7 +32,7 @@ def find(request: HttpRequest) -> HttpResponse:
         ((of, row),) = meant
         return HttpResponseRedirect(of.change_url(row.pk))
     rows = [[link(of.change_url(row.pk), row), capfirst(str(of.opts.verbose_name))] for of, row in found]
-    context = {"title": "Find", "content_title": "Find", "term": term, "found": table([], rows) if rows else ""}
+    context = {"title": "Find", "content_title": "Find", "term": term, "found": table([], rows) if rows else "", "limit": MAX_OF_EACH}
     return TemplateResponse(request, "delivery/found.html", {**admin.site.each_context(request), **context})
 
 
@@ -42,7 +42,9 @@ def _found(request: HttpRequest, term: str) -> Iterator[tuple[ModelAdmin, Model]
         pages: Any = admin.site.get_model_admin(model)
         if pages.has_view_permission(request):
             rows, _ = pages.get_search_results(request, model._default_manager.all(), term)  # noqa: SLF001 - documented
-            yield from ((pages, row) for row in rows.order_by("pk")[:MAX_OF_EACH])
+            named = "name__iexact" if hasattr(model, "name") else "pk__iexact"
+            exact_first = rows.order_by(Case(When(**{named: term}, then=0), default=1), "pk")
+            yield from ((pages, row) for row in exact_first[:MAX_OF_EACH])
 
 
 def _is_meant(row: Model, term: str) -> bool:

@@ -235,5 +235,9 @@ def test_the_box_takes_any_id_or_name_and_goes_to_what_has_it(admin: Client, sto
     assert {term: admin.get(FIND, {"q": term}).headers.get("Location") for term in leads_to} == leads_to
     both = admin.get(FIND, {"q": "wareho"}).content.decode()
     assert ("warehouse ←" in both, leads_to["Warehouse"] in both) == (True, True)
+    Subscriber.objects.bulk_create(Subscriber(name=f"depot-{number}") for number in range(20))
+    exact = factories.subscriber("Depot")
+    assert admin.get(FIND, {"q": "depot"}).headers["Location"].endswith(f"/{exact.pk}/change/")
+    assert "the first 20 of each kind" in admin.get(FIND, {"q": "epot"}).content.decode()
     assert "Nothing that you may see" in admin.get(FIND, {"q": "att_1"}).content.decode()
     assert "Nothing that you may see" in browser_with("delivery.view_line").get(FIND, {"q": EVENT}).content.decode()
