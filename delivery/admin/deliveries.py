@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from broker_project.core.admin.lists import Candidates, several_filter
 from broker_project.core.admin.model_admin import (
@@ -141,9 +142,9 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         done = LogEntry.objects.filter(
             content_type=get_content_type_for_model(obj), object_id=str(obj.pk)
         ).select_related("user")
-        moments = timeline_of(obj, timezone.now()).moments(
-            obj, [Moment(one.action_time, f"{one.user}: {one.get_change_message()}") for one in done[:MAX_SHOWN]]
-        )
+        story = timeline_of(obj, timezone.now())
+        by_hand = [Moment(one.action_time, f"{one.user}: {one.get_change_message()}") for one in done[:MAX_SHOWN]]
+        moments = story.moments(obj, [Moment(obj.created_at, _origin_of(obj, story.message)), *by_hand])
         context |= {"moments": moments, "shows_contents": may_see_contents(request)}
         return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
@@ -217,6 +218,23 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
                 return HttpResponseRedirect(self.change_url(new_id))
         context = {"form": form, "delivery": old, "is_editable": text is not None}
         return self.page(request, "delivery/resubmission.html", f"Resubmit delivery {old.pk}", **context)
+
+
+def _origin_of(delivery: Delivery, message: Message | None) -> str:
+    """Return who or what a delivery comes from, as a sentence with links."""
+    repeated = link_to("delivery_delivery", delivery.resubmit_of)
+    if delivery.replay_id:
+        also = format_html(" It repeats delivery {}.", repeated) if delivery.resubmit_of else ""
+        return format_html("Created by replay {}.{}", link_to("delivery_replay", delivery.replay_id), also)
+    if delivery.resubmit_of:
+        return format_html("Resubmitted by hand: it repeats delivery {}.", repeated)
+    if message is None:
+        return "Published. The message is not kept any more."
+    linked = link_to("delivery_message", message.pk)
+    if delivery.subscription_id is None:
+        return format_html("The reply to a callback: message {}.", linked)
+    by = f"by {message.publisher}" if message.publisher else "with a management key"
+    return format_html("Published {}: message {}.", by, linked)
 
 
 def _editable_text(delivery: Delivery) -> str | None:

@@ -32,7 +32,13 @@ def find(request: HttpRequest) -> HttpResponse:
         ((of, row),) = meant
         return HttpResponseRedirect(of.change_url(row.pk))
     rows = [[link(of.change_url(row.pk), row), capfirst(str(of.opts.verbose_name))] for of, row in found]
-    context = {"title": "Find", "content_title": "Find", "term": term, "found": table([], rows) if rows else "", "limit": MAX_OF_EACH}
+    context = {
+        "title": "Find",
+        "content_title": "Find",
+        "term": term,
+        "found": table([], rows) if rows else "",
+        "limit": MAX_OF_EACH,
+    }
     return TemplateResponse(request, "delivery/found.html", {**admin.site.each_context(request), **context})
 
 

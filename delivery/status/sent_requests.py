@@ -51,6 +51,11 @@ class SentRequest:
     """Of the body, in bytes."""
 
     @property
+    def origin(self) -> str:
+        """Where it went without the path, which may have been made from a message."""
+        return origin_of(self.url)
+
+    @property
     def body_text(self) -> str:
         """The body as it is shown, cut."""
         if self.body is None:

@@ -76,6 +76,8 @@ class Moment(NamedTuple):
     """None: now."""
     text: str
     exchange: Exchange | None = None
+    is_newest: bool = False
+    """Whether its exchange is the newest: only that is shown whole, for a hundred would be megabytes."""
     next_try_at: datetime | None = None
 
     @property
@@ -88,8 +90,8 @@ class Moment(NamedTuple):
 class Timeline:
     """What happened to one delivery."""
 
-    origin: str
-    """Who or what it comes from, as a sentence."""
+    message: Message | None
+    """None: it is not kept any more."""
     exchanges: Sequence[Exchange]
     """The newest `MAX_EXCHANGES`, in their order."""
     left_out: int
@@ -97,12 +99,13 @@ class Timeline:
     wait: WaitReason | None
     """What it waits for; None: it has ended."""
 
-    def moments(self, delivery: Delivery, more: Iterable[Moment] = ()) -> list[Moment]:
+    def moments(self, delivery: Delivery, more: Iterable[Moment]) -> list[Moment]:
         """Return the story line by line, with `more` of what happened; last what the delivery waits for."""
-        told = [Moment(delivery.created_at, self.origin), *more]
+        told = [*more]
         for one in self.exchanges:
             by_hand = ", by hand" if one.attempt.is_by_hand else ""
-            told.append(Moment(one.attempt.started_at, f"Attempt {one.attempt.number}{by_hand}: {one.result}", one))
+            text = f"Attempt {one.attempt.number}{by_hand}: {one.result}"
+            told.append(Moment(one.attempt.started_at, text, one, is_newest=one is self.exchanges[-1]))
         if self.left_out:
             told.append(Moment(self.exchanges[0].attempt.started_at, f"{self.left_out} attempts before are not shown."))
         if delivery.finished_at:
@@ -121,7 +124,7 @@ def timeline_of(delivery: Delivery, now: datetime) -> Timeline:
     requests = SentRequests(delivery, attempts)
     exchanges = [Exchange(one, requests.of(one), _decision(delivery, one, requests)) for one in attempts]
     left_out = max(0, attempts[0].number - 1) if len(newest) > MAX_EXCHANGES else 0
-    return Timeline(_origin(delivery, requests.message), exchanges, left_out, wait_of(delivery, now))
+    return Timeline(requests.message, exchanges, left_out, wait_of(delivery, now))
 
 
 def exchange_of(attempt: Attempt) -> Exchange | None:
@@ -131,20 +134,6 @@ def exchange_of(attempt: Attempt) -> Exchange | None:
         return None
     requests = SentRequests(delivery, [attempt])
     return Exchange(attempt, requests.of(attempt), _decision(delivery, attempt, requests))
-
-
-def _origin(delivery: Delivery, message: Message | None) -> str:
-    if delivery.replay_id:
-        repeated = f" It repeats delivery {delivery.resubmit_of}." if delivery.resubmit_of else ""
-        return f"Created by replay {delivery.replay_id}.{repeated}"
-    if delivery.resubmit_of:
-        return f"Resubmitted by hand: it repeats delivery {delivery.resubmit_of}."
-    if message is None:
-        return "Published. The message is not kept any more."
-    if delivery.subscription_id is None:
-        return f"The reply to a callback: message {message.pk}."
-    by = f"by {message.publisher}" if message.publisher else "with a management key"
-    return f"Published {by}: message {message.pk}."
 
 
 def _decision(delivery: Delivery, attempt: Attempt, requests: SentRequests) -> str:

@@ -234,6 +234,9 @@ def test_pages_show_request_and_answer_as_text_to_those_who_may_see_contents(
         page = change_page(admin, delivery)
     assert len(with_many) == len(with_one) <= 30
     assert "2 attempts before are not shown." in page
+    counts = {"5xx defers": 100, escape(HOSTILE) + "\\xfe": 1, ">Request and answer<": 99}
+    assert {text: page.count(text) for text in counts} == counts
+    assert f'/admin/delivery/message/{delivery.message_id}/change/">msg_{delivery.message_id}<' in page
     for text in (page, change_page(admin, first)):
         assert HOSTILE not in text
         assert f"X-Tag: {escape(HOSTILE)}" in text
@@ -245,6 +248,7 @@ def test_pages_show_request_and_answer_as_text_to_those_who_may_see_contents(
         text = change_page(other, row)
         assert escape(HOSTILE) not in text
         assert "500 in 12 ms" in text or "5xx defers" in text
+        assert (wanted.endpoint in text, "http://127.0.0.1" in text) == (False, True)
 
 
 @pytest.mark.behaviour("10.5")
