@@ -16,6 +16,7 @@ from django_celery_beat.models import PeriodicTask
 
 from analytics import live_numbers
 from analytics.alert_rules import SECONDS_BEFORE, AlertName, AlertThresholds, are_numbers_late, is_beat_missing
+from analytics.live_numbers import LastMinutes, Numbers
 from analytics.models import Alert, Run, RunState
 from broker_project.core.db import forget_connection, rows
 from delivery import announcements
@@ -23,6 +24,7 @@ from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.models import Announcement, Line, MinuteTotal
 from delivery.outcomes import TLS_FAILED, redact_reason
+from delivery.status.backlog import Backlog
 from delivery.status.line_status import HeldLine
 from subscriptions.models import Subscriber
 from subscriptions.names import OWN_EVENTS
@@ -55,8 +57,7 @@ def start_watching(thresholds: AlertThresholds, stopping: threading.Event) -> No
 def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
     while not stopping.wait(ASK_SECONDS):
         try:
-            if look(thresholds):
-                announcements.announce()  # also while no worker runs, so that a mailbox has it
+            look_and_publish(thresholds)
         except Error as failure:
             log.warning("alerts.database_failed", reason=failure)
         except Exception:
@@ -65,17 +66,27 @@ def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
             forget_connection()
 
 
+def look_and_publish(thresholds: AlertThresholds) -> None:
+    """Look, and publish what is announced, by whomever and whenever: while no worker runs, nobody else does."""
+    look(thresholds)
+    while announcements.announce():
+        pass
+
+
 def look(thresholds: AlertThresholds) -> int:
-    """Note which alerts fire and which are over, to be published; return how many, 0 if somebody has looked lately."""
-    ((began, is_time),) = rows(TURN)
-    if not is_time:
-        return 0
-    reasons = dict(_conditions(thresholds, began))
+    """Note which alerts fire and which are over, to be published; return how many, 0 if somebody has looked lately.
+
+    One process at a time finds out, however long that takes. PostgreSQL ends the transaction of one that stands still.
+    """
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE)
-        ((now, is_time),) = rows(TURN)
-        if not (is_alone and is_time and now - began < timedelta(seconds=LOOK_SECONDS)):
-            return 0  # somebody else looks, or has, while this process stood still
+        ((began, is_time),) = rows(TURN)
+        if not (is_alone and is_time):
+            return 0
+        reasons = dict(_conditions(thresholds, began))
+        ((now, _),) = rows(TURN)
+        if (took := now - began) >= timedelta(seconds=LOOK_SECONDS):
+            log.warning("alerts.look_was_slow", seconds=took.total_seconds())
         known = Alert.objects.in_bulk()
         alerts = [known.get(name) or Alert(name=name) for name in AlertName]
         news = [one for alert in alerts for one in _noted(alert, reasons.get(AlertName(alert.name)), now)]
@@ -112,8 +123,8 @@ def _conditions(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[Al
 
 def _counted(thresholds: AlertThresholds, newest: datetime, now: datetime) -> Iterator[tuple[AlertName, str]]:
     """Yield what is wrong with what was counted, or with the count."""
-    if failing := failing_subscribers(thresholds, newest):
-        yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers(failing)}."
+    if failing := failing_subscribers(thresholds, live_numbers.by_subscriber_of_published(newest)):
+        yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers([*failing])}."
     if number := growing_backlog(thresholds):
         why = f"{number:,} deliveries are unfinished, more each minute for {thresholds.growing_minutes} minutes."
         yield AlertName.BACKLOG_GROWS, why
@@ -138,19 +149,24 @@ def _parts(now: datetime) -> Iterator[tuple[AlertName, str]]:
 
 def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:
     """Yield what waits for too long, and what is held."""
-    since = {key: one.published_since for key, one in live_numbers.cached_backlogs().items()}
-    late = [key for key, at in since.items() if at and thresholds.is_late(at, now)]
-    if late:
-        yield AlertName.DELIVERY_WAITS, f"The oldest delivery has waited for too long for {_subscribers(late)}."
-    held = [
-        one
-        for one in live_numbers.cached_held_lines()
-        if one.published_since and thresholds.is_blocked(one.published_since, now)
-    ]
-    if held:
+    if late := late_subscribers(thresholds, now):
+        yield AlertName.DELIVERY_WAITS, f"The oldest delivery has waited for too long for {_subscribers([*late])}."
+    if held := blocked_lines(thresholds, now):
         yield AlertName.LINE_BLOCKED, f"Nothing is sent past a delivery that failed, to {_owners(held)}."
     if refused := [one for one in held if is_tls_failure(one)]:
         yield AlertName.TLS_FAILS, f"TLS fails with the endpoint of {_owners(refused)}."
+
+
+def late_subscribers(thresholds: AlertThresholds, now: datetime) -> dict[int, Backlog]:
+    """Return the backlogs in which something that a publisher has published waits for too long, by subscriber."""
+    found = live_numbers.cached_backlogs().items()
+    return {key: one for key, one in found if one.published_since and thresholds.is_late(one.published_since, now)}
+
+
+def blocked_lines(thresholds: AlertThresholds, now: datetime) -> list[HeldLine]:
+    """Return the lines that something that a publisher has published holds for too long."""
+    found = live_numbers.cached_held_lines()
+    return [one for one in found if one.published_since and thresholds.is_blocked(one.published_since, now)]
 
 
 def is_tls_failure(one: HeldLine) -> bool:
@@ -158,10 +174,9 @@ def is_tls_failure(one: HeldLine) -> bool:
     return redact_reason(one.reason).endswith(TLS_FAILED)
 
 
-def failing_subscribers(thresholds: AlertThresholds, newest: datetime) -> list[int]:
-    """Return the subscribers of whose deliveries in the last hour too many failed, without the broker's own events."""
-    numbers = live_numbers.by_subscriber_of_published(newest).numbers
-    return [key for key, one in numbers.items() if key and thresholds.is_failing(one.failed, one.eligible)]
+def failing_subscribers(thresholds: AlertThresholds, last: LastMinutes) -> dict[int, Numbers]:
+    """Return the numbers of the subscribers of whose deliveries too many failed."""
+    return {key: one for key, one in last.numbers.items() if key and thresholds.is_failing(one.failed, one.eligible)}
 
 
 def growing_backlog(thresholds: AlertThresholds) -> int:

@@ -5,7 +5,7 @@ They are the sums of minutes that `delivery.maintenance.minutes` has counted, an
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, LiteralString, cast
@@ -166,7 +166,8 @@ def by_subscriber(newest: dt.datetime) -> LastMinutes:
 def by_subscriber_of_published(newest: dt.datetime) -> LastMinutes:
     """Return the same of what publishers have published, without the broker's own events."""
     own = EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)
-    return _added_up(BY_SUBSCRIBER, newest, without=[*own])
+    key, add_up = f"by_subscriber_of_published:{newest.timestamp()}", partial(_added_up, BY_SUBSCRIBER, newest)
+    return cast("LastMinutes", cache.get_or_set(key, partial(add_up, without=own), MINUTE_SECONDS))
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
@@ -175,7 +176,7 @@ def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
 
 
 def _added_up(
-    statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None, without: Sequence[int] = ()
+    statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None, without: Iterable[int] = ()
 ) -> LastMinutes:
     ((since, minutes),) = rows(SINCE, {"newest": newest})
     asked = {"since": since, "newest": newest, "subscriber_id": subscriber_id, "without": [*without]}

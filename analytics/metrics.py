@@ -1,4 +1,7 @@
-"""How the broker does now, as gauges for Prometheus: a few for each subscriber at most, and none for each message."""
+"""How the broker does now, as gauges for Prometheus: a few for each subscriber at most, and none for each message.
+
+Those that alert rules judge by leave out the broker's own events, as its alerts do (contract 11.8).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,7 +65,7 @@ def _last_minute(newest: datetime) -> Iterator[Metric]:
 
 def _last_hour(newest: datetime) -> Iterator[Metric]:
     """Yield which share of the deliveries to a subscriber failed, and how much was unfinished at the end."""
-    numbers = live_numbers.by_subscriber(newest).numbers
+    numbers = live_numbers.by_subscriber_of_published(newest).numbers
     failed = {key: one.failed / one.eligible for key, one in numbers.items() if key and one.failed}
     worst = sorted(failed, key=lambda key: -failed[key])[:MAX_SUBSCRIBERS]
     ratio = GaugeMetricFamily(
@@ -79,7 +82,7 @@ def _last_hour(newest: datetime) -> Iterator[Metric]:
 def _waiting(now: datetime) -> Iterator[Metric]:
     """Yield how much waits for whom, and for how long; delayed deliveries wait for nobody."""
     found = live_numbers.cached_backlogs()
-    latest = sorted(found, key=lambda key: found[key].oldest_since)[:MAX_SUBSCRIBERS]
+    latest = sorted(found, key=lambda key: found[key].published_since or now)[:MAX_SUBSCRIBERS]
     names = dict(Subscriber.objects.filter(pk__in=latest).values_list("pk", "name"))
     waiting = GaugeMetricFamily(
         "broker_waiting_deliveries",
@@ -91,7 +94,8 @@ def _waiting(now: datetime) -> Iterator[Metric]:
     )
     for key in (key for key in latest if key in names):
         waiting.add_metric([names[key]], found[key].waiting)
-        oldest.add_metric([names[key]], (now - found[key].oldest_since).total_seconds())
+        if since := found[key].published_since:
+            oldest.add_metric([names[key]], (now - since).total_seconds())
     yield waiting
     yield oldest
 
@@ -104,7 +108,8 @@ def _lines(now: datetime) -> Iterator[Metric]:
         "broker_longest_hold_seconds", "How long the line that is held longest has been held.", labels=["cause"]
     )
     for cause, is_tls in {"tls": True, "other": False}.items():
-        if since := [one.since for one in held if is_tls_failure(one) == is_tls]:
+        since = [one.published_since for one in held if one.published_since and is_tls_failure(one) == is_tls]
+        if since:
             longest.add_metric([cause], (now - min(since)).total_seconds())
     yield longest
     groups = GaugeMetricFamily(

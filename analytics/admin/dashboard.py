@@ -19,7 +19,15 @@ from analytics import live_numbers
 from analytics.admin.live import GONE
 from analytics.admin.sections import duration, per_cent
 from analytics.alert_rules import are_numbers_late, is_beat_missing
-from analytics.alerts import beat_seen, failed_run, first_line, growing_backlog
+from analytics.alerts import (
+    beat_seen,
+    blocked_lines,
+    failed_run,
+    failing_subscribers,
+    first_line,
+    growing_backlog,
+    late_subscribers,
+)
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
@@ -29,7 +37,7 @@ from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.models import Delivery, Line, Message
 from delivery.status.backlog import Backlog
-from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
+from delivery.status.line_status import MAX_COUNTED, HeldLine, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import senders
 from delivery.statuses import DeliveryStatus, WaitsFor
 from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subscription
@@ -63,15 +71,15 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     newest, beat = live_numbers.last_minute(), beat_seen()
     items = [
         *_stopped(workers, newest, beat, now),
-        *_held_up(waiting, now),
-        *_growing(),
-        *_failing(newest),
+        *_of_published(newest, now),
         *_undecided(now),
         *_failed_run(now),
     ]
+    own_items = [*_of_own_events(newest, now)]
     return context | {
         "now": now,
         "items": items and table(HEADS, items),
+        "own_items": own_items and table(HEADS, own_items),
         "numbers": compact_table(["Ended in the", "Per minute", "Success", "p50", "p95", "p99"], _numbers(newest)),
         "counted_until": newest and newest + dt.timedelta(minutes=1),
         "waiting": at_least(
@@ -108,16 +116,39 @@ def _stopped(
         yield Item("Database clock", label("not believed", "warning"), why)
 
 
-def _held_up(waiting: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:
-    """Tell which lines are held, and for which subscribers something has waited too long otherwise."""
+def _of_published(newest: dt.datetime | None, now: dt.datetime) -> Iterator[Item]:
+    """Tell what goes wrong with what publishers have published: that for which alerts fire."""
     thresholds = settings.ALERT_THRESHOLDS
-    held = [one.line_id for one in live_numbers.cached_held_lines() if thresholds.is_blocked(one.since, now)]
+    yield from _held_up(blocked_lines(thresholds, now), late_subscribers(thresholds, now), now)
+    if newest:
+        yield from _growing()
+        last = live_numbers.by_subscriber_of_published(newest)
+        yield from _failing(failing_subscribers(thresholds, last), last.minutes)
+
+
+def _of_own_events(newest: dt.datetime | None, now: dt.datetime) -> Iterator[Item]:
+    """Tell what goes wrong only with the broker's own events: no alert fires for it (contract 11.8)."""
+    thresholds = settings.ALERT_THRESHOLDS
+    held, waiting = live_numbers.cached_held_lines(), live_numbers.cached_backlogs().items()
+    yield from _held_up(
+        [one for one in held if not one.published_since and thresholds.is_blocked(one.since, now)],
+        {k: one for k, one in waiting if not one.published_since and thresholds.is_late(one.oldest_since, now)},
+        now,
+    )
+    if newest:
+        last, published = live_numbers.by_subscriber(newest), live_numbers.by_subscriber_of_published(newest)
+        known = failing_subscribers(thresholds, published)
+        failing = failing_subscribers(thresholds, last)
+        yield from _failing({key: one for key, one in failing.items() if key not in known}, last.minutes)
+
+
+def _held_up(blocked: Sequence[HeldLine], late: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:
+    """Tell which lines are held, and for which subscribers something has waited too long otherwise."""
+    held = [one.line_id for one in blocked]
     lines = Line.objects.select_related("subscriber").in_bulk(held[:MAX_ITEMS])
-    blocked = set(Line.objects.filter(pk__in=held).values_list("subscriber_id", flat=True))
-    late = {
-        key: one for key, one in waiting.items() if key not in blocked and thresholds.is_late(one.oldest_since, now)
-    }
-    latest = sorted(late, key=lambda key: late[key].oldest_since)[:MAX_ITEMS]
+    are_held = set(Line.objects.filter(pk__in=held).values_list("subscriber_id", flat=True))
+    late = {key: one for key, one in late.items() if key not in are_held}
+    latest = sorted(late, key=lambda key: late[key].published_since or late[key].oldest_since)[:MAX_ITEMS]
     names = _names_of(latest)
     statuses = line_statuses([*lines, *(late[key].oldest_line_id for key in latest)])
     yield from (_held(lines[pk], statuses[pk], now) for pk in held[:MAX_ITEMS] if pk in lines)
@@ -162,18 +193,14 @@ def _late(name: str, status: LineStatus, backlog: Backlog, now: dt.datetime) -> 
         link_to("delivery_line", backlog.oldest_line_id, name),
         label("mailbox", "info") if is_in_mailbox else badge(status.state, LINE_COLOURS),
         "Nobody has acknowledged its oldest delivery." if is_in_mailbox else "Its oldest delivery has waited for long.",
-        relative(backlog.oldest_since, now),
+        relative(backlog.published_since or backlog.oldest_since, now),
         at_least(backlog.waiting, is_cut=backlog.is_cut),
         "-" if is_in_mailbox else relative(status.deferred_due_at, now),
     )
 
 
-def _failing(newest: dt.datetime | None) -> Iterator[Item]:
-    """Tell of which subscribers too much has failed in the last hour, those with most failures first."""
-    if newest is None:
-        return
-    last, is_failing = live_numbers.by_subscriber(newest), settings.ALERT_THRESHOLDS.is_failing
-    failing = {key: one for key, one in last.numbers.items() if key and is_failing(one.failed, one.eligible)}
+def _failing(failing: Mapping[int, Numbers], minutes: int) -> Iterator[Item]:
+    """Tell of which subscribers too much has failed in the last minutes, those with most failures first."""
     worst = sorted(failing, key=lambda key: (-failing[key].failed, key))[:MAX_ITEMS]
     names = _names_of(worst)
     address = reverse("admin:analytics_run_live")
@@ -181,7 +208,7 @@ def _failing(newest: dt.datetime | None) -> Iterator[Item]:
         yield Item(
             link(f"{address}?subscriber={key}", names[key]) if key in names else GONE,
             label("failing", "danger"),
-            f"{failing[key].failed:,} of {failing[key].eligible:,} deliveries failed in the last {last.minutes} min.",
+            f"{failing[key].failed:,} of {failing[key].eligible:,} deliveries failed in the last {minutes} min.",
         )
     if more := len(failing) - len(worst):
         yield _more(more, label("failing", "danger"))

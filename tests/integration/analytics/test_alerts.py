@@ -8,21 +8,27 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
+from structlog.testing import capture_logs
 
-from analytics import alerts
+from analytics import alerts, metrics
+from analytics.admin import dashboard
 from analytics.alert_rules import AlertName, AlertThresholds
 from analytics.models import Alert, Run, RunState
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
+from delivery import announcements
 from delivery.models import Announcement, ClockJump, Delivery, Hold, MinuteTotal
 from subscriptions.models import EventType, Subscription
 from tests.integration.analytics.test_live_numbers import minute, waiting
+from tests.integration.analytics.test_metrics import scraped
 from tests.support import broker, factories
 
 THRESHOLDS = AlertThresholds()
+JUDGED = {"broker_oldest_waiting_seconds", "broker_longest_hold_seconds", "broker_last_hour_failed_ratio"}
 LONG_AGO = timezone.now() - dt.timedelta(hours=2)
 TLS = "no answer: SSL certificate problem: certificate has expired"
 
@@ -121,7 +127,7 @@ def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
 
 
 @pytest.mark.behaviour("11.8")
-def test_however_many_look_an_alert_fires_once() -> None:
+def test_however_many_look_one_finds_out_and_an_alert_fires_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held(factories.subscription())
 
     def look_in_a_thread(_: int) -> int:
@@ -130,14 +136,44 @@ def test_however_many_look_an_alert_fires_once() -> None:
         finally:
             connection.close()
 
+    computed: list[str] = []
+
+    def workers() -> list[str]:
+        computed.append("worker-1")
+        return computed
+
+    monkeypatch.setattr(alerts, "listening_workers", workers)
     with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(look_in_a_thread, range(8))) == 1
+        assert sum(threads.map(look_in_a_thread, range(8))) == len(computed) == 1
     assert Announcement.objects.get().kind == alerts.FIRING
 
 
 @pytest.mark.behaviour("11.8")
+def test_a_look_that_takes_long_counts_and_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "LOOK_SECONDS", 0)
+    fails_to_summarize(factories.subscription())
+    with capture_logs() as logged:
+        assert look() == [(alerts.FIRING, AlertName.SUMMARY_FAILED)]
+    assert [one["event"] for one in logged] == ["alerts.look_was_slow"]
+
+
+@pytest.mark.behaviour("11.8")
+def test_without_workers_all_that_was_announced_is_published_however_long_ago() -> None:
+    alerts.look(THRESHOLDS)
+    box = factories.subscription(event_pattern="Broker.Alert.*", delivery_mode="PULL", endpoint="")
+    older = [Announcement(kind="Broker.Line.Paused", details={}) for _ in range(announcements.SLICE)]
+    Announcement.objects.bulk_create([*older, Announcement(kind=alerts.FIRING, details={"alert": "LineBlocked"})])
+    alerts.look_and_publish(THRESHOLDS)
+    assert (Announcement.objects.count(), Delivery.objects.get().subscription) == (0, box)
+
+
+@pytest.mark.behaviour("11.8")
 @pytest.mark.parametrize("events", ["Broker.*", "Broker.Alert.*", ""])
-def test_what_is_wrong_with_the_subscription_to_alerts_raises_none(events: str) -> None:
+def test_what_is_wrong_with_the_subscription_to_alerts_raises_none_and_is_shown_apart(
+    events: str, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dashboard, metrics):
+        monkeypatch.setattr(module, "listening_workers", lambda: ["worker-1"])
     firing = EventType.objects.get(name=alerts.FIRING)
     slack = factories.subscription(event_type=None if events else firing, event_pattern=events)
     held(slack)
@@ -145,6 +181,10 @@ def test_what_is_wrong_with_the_subscription_to_alerts_raises_none(events: str) 
     slack.event_type = firing
     minute(0, of=slack, failed=10)
     assert look() == []
+    assert not {name for name, _ in scraped()} & JUDGED, "alert rules for Prometheus"
+    page = admin.get("/admin/")
+    assert (page.context["items"], "No alert fires for them" in page.text) == ([], True)
+    assert [word in page.context["own_items"] for word in ("Blocked", "failing")] == [True, True]
     held(factories.subscription(factories.subscriber("shop")), TLS)
     broken = Alert.objects.exclude(reason="")
     assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
