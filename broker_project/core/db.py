@@ -146,7 +146,7 @@ class Connection(psycopg.Connection[Any]):
         results = [self._result() for _ in range(lacks_begin + len(queries) + commits)]
         self._next_result()  # of the sync
         server.exit_pipeline_mode()
-        return results[lacks_begin:]
+        return results[lacks_begin : lacks_begin + len(queries)]
 
     def _result(self) -> PGresult:
         """Return the result of the statement that was sent first."""
@@ -332,7 +332,7 @@ def rows_of_each(
 ) -> list[Rows]:
     """Run prepared statements in one round trip, and in one transaction; return the rows of each.
 
-    `meanwhile` is called while the server works; the commit of this thread's transaction travels with the last one.
+    `meanwhile` is called while the server works. If `is_last`, the transaction's commit travels with them.
     """
     database: Any = connections[DEFAULT_DB_ALIAS]
     prepared = [as_prepared(*statement) for statement in statements]
@@ -343,7 +343,8 @@ def rows_of_each(
             if database.connection is None:
                 database.ensure_connection()
             own: Connection = database.connection
-            return own.run(prepared, meanwhile, commits=is_last and len(database.atomic_blocks) == 1)
+            commits = is_last and len(database.atomic_blocks) == 1 and not database.needs_rollback
+            return own.run(prepared, meanwhile, commits=commits)
     except OperationalError as failure:
         if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
             raise RowLocked(*failure.args) from failure.__cause__

@@ -135,7 +135,7 @@ class ExchangeSerializer(serializers.Serializer[Exchange]):
 class DeliveryQuery(SearchQuery):
     """The filters of the list of deliveries."""
 
-    status = fields.SeveralField(DeliveryStatus.choices)
+    status = fields.MultipleValuesField(DeliveryStatus.choices)
     subscriber = fields.TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
     subscription = fields.QueryNumberField(source="subscription_id", **fields.IDS)
     message = fields.QueryNumberField(source="message_id", **fields.IDS)
@@ -206,7 +206,7 @@ def read_attempt(request: Request, id: int, number: int) -> Response:
 class DeadLetterQuery(SearchQuery):
     """The filters of the list of dead letters."""
 
-    reason = fields.SeveralField(
+    reason = fields.MultipleValuesField(
         [(reason, reason) for reason in delivery_search.REASONS],
         help_text="How they ended.",
         error_messages={"invalid_choice": f"Give one of {', '.join(delivery_search.REASONS)}. {NO_DELIVERY}"},

@@ -8,7 +8,7 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from broker_project.core.api.fields import Base64Field, DecodedField, NullableText, SeveralField, TextField
+from broker_project.core.api.fields import Base64Field, DecodedField, MultipleValuesField, NullableText, TextField
 from broker_project.core.api.pagination import Order, Page
 from broker_project.core.api.views import Records
 from delivery.api.callbacks import CallbackSerializer
@@ -30,9 +30,9 @@ DELIVERIES_SHOWN: Final = 1_000
 class MessageQuery(SearchQuery):
     """The filters of the list of messages."""
 
-    outcome = SeveralField(MessageOutcome.choices, source="outcome__in")
+    outcome = MultipleValuesField(MessageOutcome.choices, source="outcome__in")
     subscriber = TextField(help_text="Only those with a delivery to this subscriber.")
-    status = SeveralField(
+    status = MultipleValuesField(
         DeliveryStatus.choices,
         help_text="Only those with a delivery, to the subscriber if one is given, in this status.",
     )

@@ -154,7 +154,7 @@ class Attempt(models.Model):
     answer_excerpt = models.BinaryField(default=b"")
     """The answer body's first KiB, as bytes."""
     sent = models.BinaryField(null=True)
-    """What cannot be told of the request from its message and configuration, as `unlike_stored` made it (JSON)."""
+    """What cannot be told of the request from its message and configuration, as `sent_record` made it (JSON)."""
     meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
     """What followed from it under its subscription's retry policy (`RetryAction`, contract 5.1)."""
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from delivery.models import Attempt, Callback, Delivery, Message
 from delivery.status.callback_status import origin_of
@@ -26,6 +26,7 @@ from delivery.webhook.request import (
     RequestIdentity,
     add_sequence,
     masked,
+    masked_url,
     webhook_request,
 )
 from subscriptions.endpoints import DEFAULT_METHOD, parse_endpoint
@@ -145,7 +146,8 @@ class SentRequests:
             self._reply_to = f"{origin_of(reply.url)}/{SHOWN_MASK}" if reply else ""
         if group_id := delivery.group_id:
             of_group = Attempt.objects.filter(delivery__in=_deliveries_of_group(delivery))
-            self._group_attempts = [*of_group.order_by("id").values_list("pk", flat=True)] if attempts else []
+            earlier = {f"before_{one.pk}": Count("pk", filter=Q(pk__lt=one.pk)) for one in attempts}
+            self._of_group: dict[str, int] = of_group.aggregate(**earlier)
             self._callback_url = SHOWN_MASK if Callback.objects.filter(group_id=group_id).exists() else ""
 
     def configured_at(self, moment: datetime) -> ConfiguredThen | None:
@@ -169,7 +171,7 @@ class SentRequests:
         is_kept = "bytes" not in made or "body" in made
         return SentRequest(
             request.method,
-            request.url,
+            masked_url(request.url),
             [(name, masked(name, value)) for name, value in request.headers.items()],
             request.body if is_kept else None,
             len(request.body) if is_kept else made["bytes"],
@@ -178,7 +180,7 @@ class SentRequests:
     def _identity_of(self, attempt: Attempt, made: dict[str, Any]) -> RequestIdentity:
         delivery, number = self._delivery, attempt.number
         if delivery.group_id:
-            number = self._group_attempts.index(attempt.pk) + 1
+            number = self._of_group[f"before_{attempt.pk}"] + 1
         return RequestIdentity(
             webhook_id_of(delivery),
             attempt=number,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.transfer import EncodedRequest, header_line
@@ -210,11 +210,23 @@ def masked(name: str, value: str) -> str:
     return value if is_shown else MASK.decode()
 
 
-def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int) -> bytes:
-    """Return the first `max_bytes` of an answer, with the credentials in the configured headers masked."""
+def masked_url(url: str) -> str:
+    """Return a URL as it is shown to people: values in its query are masked if they are named like credentials."""
+    path, mark, query = url.partition("?")
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    shown = (
+        name + equals + (MASK.decode() if _NAMED.search(unquote(name)) else value) for name, equals, value in pairs
+    )
+    return path + mark + "&".join(shown)
+
+
+def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int | None = None) -> bytes:
+    """Return the first `max_bytes` of an answer, or all of a text, with what is secret in `headers` masked."""
     forms = _forms_of(tuple(headers.items())) if answer and headers else ()
     for form in forms:
         answer = answer.replace(form, MASK)
+    if max_bytes is None:
+        return answer
     for form in forms:
         # It may have been cut off within a credential.
         if len(answer) < max_bytes + len(form) and form[:MIN_HEAD_CHARACTERS] in answer[-len(form) :]:

@@ -16,7 +16,7 @@ from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.content import Content, merged
 from delivery.webhook.destination import Destination
-from delivery.webhook.request import Outgoing, masked
+from delivery.webhook.request import Outgoing, masked, masked_url, without_credentials
 from delivery.worker.slots import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
@@ -70,18 +70,23 @@ def transformed_content(content: Content, destination: Destination, made: Made) 
     return replace(content, body=body, headers=headers, url=url, script_headers=tuple(made.headers.items()))
 
 
-def unlike_stored(delivery: Outgoing) -> bytes | None:
+def sent_record(delivery: Outgoing) -> bytes | None:
     """Return as JSON what of a request cannot be told from its message and configuration; None: nothing, as a rule.
 
     That is what a script made, without credentials, and whether the request was flagged as a possible duplicate.
     """
-    content = delivery.content
+    content, to = delivery.content, delivery.destination
     record: dict[str, object] = {"possible_duplicate": True} if delivery.uncertain else {}
     if content.script_headers is not None:
-        record["url"], record["bytes"] = content.url, len(content.body)
-        record["headers"] = [(name, masked(name, value)) for name, value in content.script_headers]
+        credentials = {**to.headers, "secret": b64encode(to.signing_key).decode()}
+
+        def shown(made: str) -> str:
+            return without_credentials(made.encode(), credentials).decode()
+
+        record["url"], record["bytes"] = masked_url(shown(content.url)), len(content.body)
+        record["headers"] = [(name, masked(name, shown(value))) for name, value in content.script_headers]
         if len(content.body) <= KEPT_SCRIPTED_BYTES:
-            record["body"] = b64encode(content.body).decode()
+            record["body"] = b64encode(without_credentials(content.body, credentials)).decode()
     return json.dumps(record).encode() if record else None
 
 

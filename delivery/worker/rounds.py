@@ -118,11 +118,12 @@ class Rounds:
                 for slot in line.slots:
                     if slot.state is SlotState.IDLE:
                         self._slots.move(slot, SlotState.READING)
-        unknown = [line_id for line_id in line_ids if line_id not in self._wanted]
+        distinct = dict.fromkeys(line_ids)
+        unknown = [line_id for line_id in distinct if line_id not in self._wanted]
         if link:
             self._wanted |= dict.fromkeys(unknown, (queue, link))
-            link.lines_left = len(line_ids)
-            self._releaser.let_go(link, len(line_ids) - len(unknown))
+            link.lines_left = len(distinct)
+            self._releaser.let_go(link, len(distinct) - len(unknown))
         elif late := [line_id for line_id in unknown if line_id not in self._lines]:
             self._releaser.claim_again(queue, late)
 

@@ -21,7 +21,7 @@ from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, U
 from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing, without_credentials
-from delivery.webhook.transform import TransformRefused, transformed, unlike_stored, withheld
+from delivery.webhook.transform import TransformRefused, sent_record, transformed, withheld
 from delivery.worker.line import ActiveLine
 from delivery.worker.slots import (
     Read,
@@ -313,7 +313,7 @@ def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settle
         status_code=None if answer.failure else answer.status,
         answer_headers=without_credentials(head, headers, max_bytes=KEPT_HEADER_BYTES),
         answer_excerpt=without_credentials(body, headers, max_bytes=KEPT_BODY_BYTES),
-        sent=unlike_stored(delivery),
+        sent=sent_record(delivery),
         group_id=delivery.group_id,
         message_id=delivery.content.message_id,
         subscriber=delivery.destination.subscriber,

@@ -83,7 +83,7 @@ class OneOfField(serializers.ChoiceField):
 
 
 @extend_schema_field(OpenApiTypes.STR)
-class SeveralField(OneOfField):
+class MultipleValuesField(OneOfField):
     """One or several of a few texts in a query, separated by commas."""
 
     def __init__(self, choices: Any, *, help_text: str = "", **options: Any) -> None:
@@ -93,7 +93,7 @@ class SeveralField(OneOfField):
     def to_internal_value(self, data: Any) -> Any:
         """Return the texts."""
         given = data.split(",") if isinstance(data, str) else [data]
-        return [*dict.fromkeys(super(SeveralField, self).to_internal_value(one) for one in given)]
+        return [*dict.fromkeys(super(MultipleValuesField, self).to_internal_value(one) for one in given)]
 
 
 class NameField(serializers.SlugRelatedField[Record]):

@@ -127,6 +127,11 @@ def test_commit_travels_with_the_last_statement_of_a_transaction(elsewhere: "psy
         rows(note, ["first"])
         rows(note, ["last"], is_last=True)
         assert stored() == [(2,)]
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        rows(note, ["to be undone"], is_last=True)
+    with transaction.atomic():
+        assert rows_of_each([(count, ()), (count, ())], is_last=True) == [[(2,)], [(2,)]]
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -20,7 +20,7 @@ from delivery.pause import pause_one
 from delivery.status.line_status import LineState
 from delivery.status.sent_requests import SentRequest
 from delivery.status.subscriber_status import subscriber_status
-from delivery.status.timeline import EFFECTS, TO_THE_NEXT, timeline_of
+from delivery.status.timeline import EFFECTS, TO_THE_NEXT, exchange_of, timeline_of
 from delivery.status.wait import wait_of
 from delivery.statuses import WaitsFor
 from delivery.webhook.request import masked
@@ -136,6 +136,10 @@ def test_requests_of_a_group_have_its_number_and_no_callback_address(receiver: R
         log = receiver.of(path)
         assert_as_sent(delivery, log, *[()] * len(log))
         assert TO_THE_NEXT in timeline_of(delivery, timezone.now()).exchanges[0].decision
+    last = Attempt.objects.latest("pk")
+    shown = exchange_of(last)
+    Attempt.objects.filter(pk=last.pk).delete()  # by retention, after it was read
+    assert exchange_of(last) == shown
 
 
 @pytest.mark.parametrize("body", [b'it\'s\n$HOME `x` "y"', b"@/etc/passwd", b"", "\u00fc\u202e".encode()])

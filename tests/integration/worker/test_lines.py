@@ -12,7 +12,9 @@ from broker_project.core import boot_clock
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
+from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
+from delivery.dispatch.notify import Link
 from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Message, PageRead
 from delivery.statuses import DeliveryStatus
@@ -171,6 +173,17 @@ def test_a_hanging_line_keeps_one_body(receiver: Receiver, worker: Worker, wante
     broker.wait_until_done()
     assert len(receiver.log) == 20
     wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
+
+
+@pytest.mark.behaviour("4.14")
+def test_a_turn_that_names_a_line_twice_ends(
+    worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Link] = []
+    monkeypatch.setattr(notify, "report_done", done.append)
+    line_id, link = broker.line_of(wanted.subscriber).pk, Link(task_id="of Celery")
+    worker.event_loop.take(notify.TOPIC, [line_id, line_id], link)
+    wait_until(lambda: done == [link])
 
 
 @pytest.mark.behaviour("4.14")

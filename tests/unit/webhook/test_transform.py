@@ -1,5 +1,7 @@
 """What a script is given of a delivery, and what is sent after it (contract 8.1)."""
 
+import json
+from base64 import b64decode, b64encode
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.content import Content
 from delivery.webhook.request import Outgoing
-from delivery.webhook.transform import TransformRefused, job_for, transformed, with_param, withheld
+from delivery.webhook.transform import TransformRefused, job_for, sent_record, transformed, with_param, withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from tests.support.factories import DESTINATION, outgoing
@@ -50,6 +52,25 @@ def test_a_scripts_output_is_sent() -> None:
     headers = (("x-tag", "two"), ("Content-Type", "application/json"), ("X-More", "3"))
     assert (sent.content.body, sent.content.headers, sent.content.url) == (b"x" * 10, headers, "https://host/a/5?b=c")
     assert sent.size == 10, "the larger of what came in and what goes out"
+
+
+@pytest.mark.behaviour("10.4")
+def test_what_a_script_made_is_kept_without_credentials() -> None:
+    headers = {"Authorization": "Bearer tell-nobody", "X-Tenant": "acme"}
+    of_url = replace(scripted().destination, headers=headers, signing_key=b"nobody-either, at all")
+    made = Made(
+        b"acme tell-nobody " + b64encode(of_url.signing_key),
+        {"X-A": "of tell-nobody", "X-Key": "k"},
+        "/tell-nobody?a=c&api_key=d&%74oken=e",
+    )
+    sent = transformed(replace(scripted(), destination=of_url), made)
+    record = json.loads(sent_record(sent) or b"")
+    assert record | {"body": b64decode(record["body"])} == {
+        "url": "https://host/a/***?b=c&a=c&api_key=***&%74oken=***",
+        "headers": [["X-A", "of ***"], ["X-Key", "***"]],
+        "body": b"acme *** ***",
+        "bytes": len(made.body or b""),
+    }
 
 
 @pytest.mark.behaviour("8.1")
