@@ -338,8 +338,10 @@ class Subscription(WithHeaders):
             return
         EventType.objects.select_for_update(no_key=True).get(pk=self.event_type.pk)
         for twin in Subscription.objects.like(self)[:1]:
+            is_own = twin.subscriber_id == self.subscriber_id
+            whose = f"Subscription {twin.pk}" if is_own else "A subscription of another subscriber"
             raise field_error(
                 ["header_filter_string" if self.header_filter_string else "filter"],
-                f"Subscription {twin.pk} has the same filters, and a SYNC event goes to one endpoint: "
+                f"{whose} has the same filters, and a SYNC event goes to one endpoint: "
                 "give this one other filters, or change that one.",
             )

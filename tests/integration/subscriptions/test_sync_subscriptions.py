@@ -99,14 +99,14 @@ FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->
 def test_a_second_subscription_with_the_same_filters_is_refused_in_every_status(
     price: EventType, filters: dict[str, str], pointer: str, status: Status
 ) -> None:
-    other = factories.subscription(event_type=price, status=status, **FILTERS)
+    factories.subscription(event_type=price, status=status, **FILTERS)
     factories.subscription(event_type=factories.event_type(kind=EventKind.SYNC))
     answer = create(**filters)
     if not pointer:
         assert answer.status_code == 201
         return
     wrong = (
-        f"Subscription {other.pk} has the same filters, and a SYNC event goes to one endpoint: "
+        "A subscription of another subscriber has the same filters, and a SYNC event goes to one endpoint: "
         "give this one other filters, or change that one."
     )
     assert error_in(answer) == (400, pointer, wrong)
@@ -126,6 +126,9 @@ def test_only_a_change_that_makes_two_equal_is_refused(price: EventType) -> None
     made = factories.subscription(event_type=price, filter="$$->'Body' ? 'n'")
     address = f"{ROOT}/{made.pk}"
     assert error_in(client_of().patch(address, {"filter": ""}))[:2] == (400, "#/filter")
+    twin = factories.subscription(made.subscriber, price, header_filter_string="eu")
+    own = client_of().patch(address, {"filter": "", "header_filter_string": "eu"})
+    assert error_in(own)[2].startswith(f"Subscription {twin.pk} has the same filters")
     assert client_of().patch(address, {"filter": "$$->'Body'  ?  'n'"}).status_code == 200
     Subscription.objects.update(filter="")  # by other hands
     assert client_of().patch(address, {"position": 3}).status_code == 200
@@ -134,16 +137,16 @@ def test_only_a_change_that_makes_two_equal_is_refused(price: EventType) -> None
 
 @pytest.mark.behaviour("7.3")
 def test_the_admin_refuses_it_beside_its_field(price: EventType, admin_client: Client) -> None:
-    other = factories.subscription(event_type=price, header_filter_string="eu")
+    factories.subscription(event_type=price, header_filter_string="eu")
     made = factories.subscription(event_type=price)
     form = {**SUBSCRIPTION_FORM, "endpoint": URL, "header_filter_string": "eu"}
     page = admin_client.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     ((wrong,),) = page.context["errors"]
-    assert wrong.startswith(f"Subscription {other.pk} has the same filters")
+    assert wrong.startswith("A subscription of another subscriber has the same filters")
     new = form | {"subscriber": factories.subscriber().pk, "event_type": price.pk, "status": "ACTIVE"}
     page = admin_client.post("/admin/subscriptions/subscription/add/", new)
     ((wrong,),) = page.context["errors"]
-    assert wrong.startswith(f"Subscription {other.pk} has the same filters")
+    assert wrong.startswith("A subscription of another subscriber has the same filters")
     assert admin_client.post("/admin/subscriptions/subscription/add/", new | {"header_filter_string": "us"})
     assert Subscription.objects.count() == 3
 
