@@ -81,7 +81,7 @@ SUBSCRIPTION: Final = {
     "delete": Operation(
         label="Delete",
         done="The subscription was deleted.",
-        warning="It cannot be restored. Unfinished deliveries have to be cancelled first.",
+        warning="It cannot be restored, and its deliveries are not shown any more. Cancel unfinished deliveries first.",
         scope=Scope.CONFIGURE,
         method="DELETE",
     ),

@@ -41,13 +41,25 @@ ENDED: Final = "Open the portal again, from a new link."
 STRANGE_FORM: Final = "Go back, reload the page and try again."
 
 
+IN_THE_PORTAL: Final = {
+    "not_found": "There is nothing at this address, or it was deleted.",
+    "does_not_exist": "Nothing has this name. Choose one that is suggested.",
+    "version_mismatch": "Somebody has changed this meanwhile. Open the page again, and repeat your change.",
+    "too_many_secrets": "Several former secrets sign already. End the overlap of secrets first.",
+    "forbidden": "Your link does not allow this. Ask for one that does.",
+}
+"""What people read instead of the API's own words, by the code of a problem or of an error in it."""
+
+
 class Refused(Exception):
     """A request that is refused, by the API or for its session: its text says why."""
 
     def __init__(self, why: object, status: int, title: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(str(why))
         self.status, self.title = status, title
-        self.errors = {_field_of(error): error["detail"] for error in errors} or {"": str(why)}
+        self.errors = {_field_of(error): IN_THE_PORTAL.get(error["code"], error["detail"]) for error in errors} or {
+            "": str(why)
+        }
         """What is wrong, by the name of the field; "" stands for the whole."""
 
 
@@ -87,7 +99,8 @@ class Portal:
         response = found.func(request, *found.args, **found.kwargs)
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             problem = response.data
-            raise Refused(problem["detail"], response.status_code, problem["title"], problem.get("errors", ()))
+            why = IN_THE_PORTAL.get(problem["code"], problem["detail"])
+            raise Refused(why, response.status_code, problem["title"], problem.get("errors", ()))
         return response.data
 
     def page(self, name: str, status: int = 200, **context: Any) -> HttpResponse:

@@ -1,7 +1,7 @@
 """The pages of the portal. Each asks the API with the subscriber's key, and shows its answers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -12,15 +12,21 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
-from broker_project.portal.session import Portal, Refused, keep_token, page, public_page
-from delivery.status.subscriber_status import subscriber_status
+from broker_project.portal.session import IN_THE_PORTAL, Portal, Refused, keep_token, page, public_page
+from delivery.status.line_status import LineState
+from delivery.status.subscriber_status import BUSY, subscriber_status
 from delivery.statuses import DeliveryStatus
 from subscriptions.credentials import keys
 from subscriptions.credentials.portal_links import open_link
+from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
-from subscriptions.models import ApiKey, Subscriber
+from subscriptions.models import ApiKey, Status, Subscriber
 
-SAVED: Final = "saved"
+SAVED, STARTED = "saved", "started"
+NOTES: Final = {SAVED: "Saved.", STARTED: "The replay has started."}
+"""What has been done by forms, as the page that follows says it."""
+WELL: Final = (*BUSY, LineState.WAITING, LineState.DELAYED)
+"""States in which a subscriber's people need not do anything."""
 WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 """A time as browsers send it, in UTC as the page says."""
 TEXTS: Final = ("endpoint", "header_filter_string", "filter")
@@ -74,9 +80,10 @@ def overview(portal: Portal) -> HttpResponse:
     return portal.page(
         "overview",
         health=health,
+        is_well=subscriber.status == Status.ACTIVE and health.state in WELL,
         health_sentence=health.sentence(now),
         numbers=portal.call("GET", f"subscribers/{portal.subscriber}/statistics"),
-        dead=portal.call("GET", "dead-letters/counts"),
+        dead=[one for one in portal.call("GET", "dead-letters/counts").items() if one[1]],
         subscriptions=listed["items"],
         pages=_pages(listed),
         note=_note(portal, "subscriptions"),
@@ -96,14 +103,16 @@ def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
 def _note(portal: Portal, records: str) -> str:
     """Return what has been done, on the page that follows."""
     done = portal.request.GET.get("done", "")
-    if done == SAVED:
-        return "Saved."
+    if done in NOTES:
+        return NOTES[done]
     return OPERATIONS[records][done].done if done in OPERATIONS[records] else ""
 
 
 @page
 def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
     """Show a subscription and save its form, or that of a new one."""
+    if id is None and Scope.CONFIGURE not in portal.key.scopes:
+        raise Refused(IN_THE_PORTAL["forbidden"], 403, "This link only shows subscriptions")
     form, errors = portal.request.POST, {}
     if portal.request.method == "POST":
         try:
@@ -172,7 +181,7 @@ def _page_after(records: str, operation: str, id: int) -> str:
 def filter_lab(portal: Portal, id: int) -> HttpResponse:
     """Try a filter on a message, and save it."""
     stored = portal.call("GET", f"subscriptions/{id}")
-    form: Mapping[str, Any] = portal.request.POST or {**stored, "body": _sample(portal, stored["event_type"])}
+    form: Mapping[str, Any] = portal.request.POST or {**stored, **_example(portal, stored["event_type"])}
     verdict, errors = None, {}
     if portal.request.method == "POST":
         filters = {name: _text(portal.request.POST, name) for name in ("header_filter_string", "filter")}
@@ -193,23 +202,26 @@ def _status(errors: Mapping[str, str]) -> int:
     return 400 if errors else 200
 
 
-def _sample(portal: Portal, event_type: str | None) -> str:
-    return portal.call("GET", f"event-types/{event_type}")["sample"] if event_type else "{}"
+def _example(portal: Portal, event_type: str | None) -> dict[str, str]:
+    """Return a message of an event type, or of any of a pattern, as fields of the form."""
+    if not event_type:
+        return {"body": "{}"}
+    found = portal.call("GET", f"event-types/{event_type}")
+    return {"body": found["sample"], "content_type": found["content_type"]}
 
 
 def _message_in(form: QueryDict) -> dict[str, Any]:
     """Return the stored message that a form names, or the one that it has."""
     if number := _text(form, "message_id").removeprefix("msg_"):
         return {"message_id": int(number) if number.isdecimal() else number}
-    filter_string = form.get("filter_string", "")
-    return {"body": form.get("body", ""), **({"filter_string": filter_string} if filter_string else {})}
+    given = {name: value for name in ("content_type", "filter_string") if (value := _text(form, name))}
+    return {"body": form.get("body", ""), **given}
 
 
 @page
 def deliveries(portal: Portal) -> HttpResponse:
     """List deliveries, filtered as the API does it."""
-    given = portal.request.GET
-    query = _query_of(given)
+    query = _query_of(portal.request.GET, (*REPLAY_FIELDS, "status", "cursor"))
     errors: dict[str, str] = {}
     try:
         found = portal.call("GET", "deliveries", query=urlencode(query))
@@ -222,16 +234,17 @@ def deliveries(portal: Portal) -> HttpResponse:
         _status(errors),
         found=[(one, events.get(one["subscription_id"], "")) for one in found["items"]],
         pages=_pages(found),
-        form=given,
+        searched_until=found.get("searched_until"),
+        form=query,
         errors=errors,
         statuses=DeliveryStatus.choices,
         subscriptions=subscriptions,
     )
 
 
-def _query_of(form: QueryDict) -> dict[str, str]:
-    """Return what a form asks for, without empty fields."""
-    given = {name: value for name in form if (value := _text(form, name))}
+def _query_of(form: QueryDict, names: Collection[str]) -> dict[str, str]:
+    """Return what a form asks for in the fields of these names, without empty ones."""
+    given = {name: value for name in names if (value := _text(form, name))}
     return {name: f"{value}:00Z" if WITHOUT_SECONDS.fullmatch(value) else value for name, value in given.items()}
 
 
@@ -255,14 +268,14 @@ def replays(portal: Portal) -> HttpResponse:
     """List replays; count or start one."""
     form, count, errors = portal.request.POST, None, {}
     if portal.request.method == "POST":
-        asked: dict[str, Any] = {name: value for name, value in _query_of(form).items() if name in REPLAY_FIELDS}
+        asked: dict[str, Any] = {**_query_of(form, REPLAY_FIELDS)}
         whose = {} if "subscription" in asked else {"subscriber": portal.subscriber}
         if asked.get("subscription", "").isdecimal():
             asked["subscription"] = int(asked["subscription"])
         try:
             answer = portal.call("POST", "replays", asked | whose | {"dry_run": "start" not in form})
             if "start" in form:
-                return HttpResponseRedirect(f"{reverse('portal:replays')}?done={SAVED}")
+                return HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}")
             count = answer
         except Refused as refused:
             errors = refused.errors

@@ -11,13 +11,14 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 
+from broker_project.core.api import pagination
 from broker_project.portal import urls
 from broker_project.portal.operations import OPERATIONS
 from broker_project.portal.session import FORM_TOKEN
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Lane, Message, Replay
 from subscriptions.credentials.portal_links import PORTAL_SCOPES, forget_ended_portal_keys
-from subscriptions.models import ApiKey, KeyKind, Subscription
+from subscriptions.models import ApiKey, KeyKind, Subscriber, Subscription
 from tests.support import broker, factories
 from tests.support.api import JSON, Answer
 
@@ -162,6 +163,7 @@ def test_a_narrow_link_only_shows(management: Client, own: Subscription) -> None
     portal = opened(linked(management, scopes=[]))
     page = portal.get(f"/portal/subscriptions/{own.pk}").content.decode()
     assert ("<button>Pause" in page, "Save" in page) == (False, False)
+    assert ("<fieldset disabled>" in page, portal.get("/portal/subscriptions/new").status_code) == (True, 403)
     assert send(portal, f"/portal/subscriptions/{own.pk}/pause").status_code == 403
     assert send(portal, f"/portal/subscriptions/{own.pk}", endpoint="http://127.0.0.1/").status_code == 403
 
@@ -214,7 +216,9 @@ def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscr
     assert send(portal, address, **kept).headers["Location"] == f"{address}?done=saved"
     stored.refresh_from_db()
     assert (stored.endpoint, stored.headers) == (receiver.url("/b"), {"X-Team": "blue"})
-    assert b"version" in send(portal, address, **kept).content
+    assert b"Somebody has changed this meanwhile" in send(portal, address, **kept).content
+    unknown = send(portal, "/portal/subscriptions/new", **{**fields, "event_type": "Nope"})
+    assert b"Nothing has this name" in unknown.content
     assert b"Answered 200" in send(portal, f"{address}/send-test-event").content
     for operation, status in (("pause", "ACTIVE"), ("resume", "ACTIVE"), ("inactivate", "INACTIVE")):
         done = send(portal, f"{address}/{operation}")
@@ -254,7 +258,29 @@ def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, manageme
     assert again.headers["Location"] == f"/portal/deliveries/{new.pk}?done=resubmit"
 
 
+def test_the_overview_says_what_is_wrong_and_what_is_missing(portal: Client, own: Subscription) -> None:
+    shown = portal.get("/portal/").content.decode()
+    assert ('<p class="note">' in shown, "Ended without success" in shown) == (True, False)
+    Subscriber.objects.update(status="INACTIVE")
+    assert '<p class="problem">It is inactive' in portal.get("/portal/").content.decode()
+    Subscriber.objects.update(status="ACTIVE")
+    own.delete()
+    assert '<p class="note">No subscription yet.' in portal.get("/portal/").content.decode()
+
+
+def test_a_search_that_is_not_finished_goes_on(
+    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = delivered(own)
+    monkeypatch.setattr(pagination.Search, "found", lambda *_: ([], looked_at.pk))
+    found = portal.get("/portal/deliveries?utm_source=mail&from=2026-01-01T00:00")
+    until = f"Searched back to {looked_at.created_at:%Y-%m-%d %H:%M} UTC, nothing found so far."
+    assert (found.status_code, until in found.content.decode()) == (200, True)
+    assert "?cursor=" in found.content.decode().partition(until)[2].partition(">Go on searching")[0]
+
+
 def test_a_replay_is_counted_and_then_started(portal: Client, own: Subscription) -> None:
     assert b"0 deliveries would be sent again" in send(portal, "/portal/replays").content
     started = send(portal, "/portal/replays", subscription=str(own.pk), start="", **{"from": "2026-01-01T00:00"})
+    assert b"The replay has started." in portal.get(started.headers["Location"]).content
     assert (started.status_code, Replay.objects.get().selection["from"][:16]) == (302, "2026-01-01T00:00")
