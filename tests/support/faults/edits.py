@@ -74,7 +74,7 @@ class AdminSite:
     def find(self, model: str, name: str) -> str:
         """Return the record of that name, as the other methods take it."""
         page = self._session.get(f"{self._web}{ROOT}/{model}/", params={"q": name}, timeout=TIMEOUT_SECONDS).text
-        (pk,) = set(re.findall(rf"{ROOT}/{model}/(\d+)/change/[^>]*>{name}<", page))
+        (pk,) = set(re.findall(rf"{ROOT}/{model}/(\d+)/[^>]*>{name}<", page))
         return f"{model}/{pk}"
 
     def save(self, record: str, **changes: str) -> None:
