@@ -89,7 +89,7 @@ def _subscriber_id(page: Page, site: str, name: str) -> str:
 
 def _open_portal(page: Page, api: Management, subscriber: str) -> None:
     """Open the portal of a subscriber, as a link does, and wait for its first page."""
-    link = api.create(f"subscribers/{subscriber}/portal-links")
+    link = api.create(f"subscribers/{subscriber}/portal-links", scopes=["configure", "operate"])
     page.evaluate(f"location.assign({json.dumps(link['url'])})")
     page.wait_for("location.pathname === '/portal/' && document.readyState === 'complete'")
 

@@ -20,7 +20,7 @@ from subscriptions.credentials import keys
 from subscriptions.credentials.portal_links import open_link
 from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
-from subscriptions.models import ApiKey, Status, Subscriber
+from subscriptions.models import ApiKey, EventKind, Status, Subscriber
 
 SAVED, STARTED = "saved", "started"
 NOTES: Final = {SAVED: "Saved.", STARTED: "The replay has started."}
@@ -95,6 +95,12 @@ def _subscriptions(portal: Portal) -> list[dict[str, Any]]:
     return found
 
 
+def _topics(portal: Portal) -> list[dict[str, Any]]:
+    """Return the event types that a subscriber's key subscribes to."""
+    listed = portal.call("GET", "event-types", query=f"limit={LISTED}")["items"]
+    return [one for one in listed if one["kind"] == EventKind.TOPIC]
+
+
 def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
     """Return the queries of the pages before and behind one of the API; empty: there is none."""
     return {name: urlsplit(listed.get(name) or "").query for name in ("previous", "next")}
@@ -128,7 +134,7 @@ def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
         subscription=stored,
         form=form or {**stored, "headers": "".join(f"{name}:\n" for name in stored.get("headers") or ())},
         errors=errors,
-        event_types=[] if id else portal.call("GET", "event-types", query=f"limit={LISTED}")["items"],
+        event_types=[] if id else _topics(portal),
         operations=[*offered("subscriptions", stored, portal.key.scopes)] if id else [],
         note=_note(portal, "subscriptions"),
     )

@@ -42,7 +42,7 @@ DIVERSION: Final = ("diverted_label", "diverted_since")
 """The same of a diverted one."""
 PORTAL_LINK: Final = (
     "Create a link to the portal? It opens the pages of this subscriber for an hour: its subscriptions, deliveries and"
-    " replays, also to change them."
+    " replays, also to pause and to send again."
 )
 PORTAL_ADVICE: Final = "It opens once, for whoever has it. To close the portal that it has opened, revoke its API key."
 ROTATING: Final = "Rotate the signing secret? The new secret signs from the next request on, and is shown once."

@@ -180,8 +180,8 @@ class NewPortalLink(StrictSerializer):
     scopes = serializers.ListField(
         child=OneOfField([(scope.value, scope.label) for scope in portal_links.PORTAL_SCOPES]),
         required=False,
-        default=[*portal_links.PORTAL_SCOPES],
-        help_text="What can be done in the portal; without it, all of these. `read` is always included.",
+        default=[*portal_links.DEFAULT_SCOPES],
+        help_text="What can be done in the portal; by default `read`, which is always included, and `operate`.",
     )
     label = TextField(  # type: ignore[assignment]  # each serializer has a label of its own, too
         required=False, default="", allow_blank=True, max_length=255, help_text="Who gets the link."

@@ -31,6 +31,7 @@ from subscriptions.credentials.signing_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
 from subscriptions.models import (
     DeliveryMode,
+    EventKind,
     EventType,
     KeyKind,
     PausedBy,
@@ -108,9 +109,13 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         if not self.partial and bool(attrs.get("event_type")) == bool(attrs.get("event_pattern")):
             text = "Give either an event_type or an event_pattern."
             raise serializers.ValidationError({"event_type": [text]}, code="event_type_or_pattern")
-        wanted = attrs.get("event_pattern") or str(attrs.get("event_type"))
-        if is_own(wanted) and key_of(self.context["request"]).kind != KeyKind.MANAGEMENT:
-            raise PermissionDenied(f"{wanted} is about all subscribers: subscribing to it takes a management key.")
+        event_type = attrs.get("event_type")
+        wanted = attrs.get("event_pattern") or str(event_type)
+        kind = event_type.kind if event_type else EventKind.TOPIC
+        is_shared = kind != EventKind.TOPIC
+        if (is_own(wanted) or is_shared) and key_of(self.context["request"]).kind != KeyKind.MANAGEMENT:
+            why = f"of kind {kind}, so its events go to one subscription" if is_shared else "about all subscribers"
+            raise PermissionDenied(f"{wanted} is {why}: subscribing to it takes a management key.")
         return attrs
 
 

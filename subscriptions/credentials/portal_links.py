@@ -21,7 +21,9 @@ LIFETIME: Final = dt.timedelta(hours=1)
 MIN_LIFETIME: Final = dt.timedelta(minutes=1)
 MAX_LIFETIME: Final = dt.timedelta(days=1)
 PORTAL_SCOPES: Final = (Scope.READ, Scope.CONFIGURE, Scope.OPERATE)
-"""What people can do in the portal; all but using the mailbox."""
+"""What a link can let people do in the portal; all but using the mailbox."""
+DEFAULT_SCOPES: Final = (Scope.READ, Scope.OPERATE)
+"""Without `configure`, since that subscribes to any TOPIC event type."""
 
 
 def issue_link(
@@ -30,7 +32,7 @@ def issue_link(
     now: dt.datetime,
     issuer: Issuer,
     lifetime: dt.timedelta = LIFETIME,
-    scopes: Collection[str] = PORTAL_SCOPES,
+    scopes: Collection[str] = DEFAULT_SCOPES,
     label: str = "",
 ) -> tuple[ApiKey, str]:
     """Issue a key for the portal, which ends after `lifetime`; return it with the token of the link. Raise as `issue`.

@@ -68,7 +68,7 @@ def opened(link: dict[str, Any]) -> Client:
 
 @pytest.fixture
 def portal(management: Client, own: Subscription) -> Client:
-    return opened(linked(management))
+    return opened(linked(management, scopes=[*PORTAL_SCOPES]))
 
 
 def send(portal: Client, address: str, **fields: str) -> Answer:
@@ -137,7 +137,7 @@ def test_a_link_opens_once_and_asks_before(management: Client, own: Subscription
     assert opened(link).get("/portal/").status_code == 200
     assert [Client().post(address).status_code, Client().post("/portal/open/unknown").status_code] == [410, 410]
     key = ApiKey.objects.get(pk=link["api_key"])
-    assert (key.kind, key.scopes, key.is_portal, key.label) == (KeyKind.SUBSCRIBER, [*PORTAL_SCOPES], True, "ann")
+    assert (key.kind, key.scopes, key.is_portal, key.label) == (KeyKind.SUBSCRIBER, ["read", "operate"], True, "ann")
     assert address.rpartition("/")[2] not in Client().get(address).content.decode()
 
 

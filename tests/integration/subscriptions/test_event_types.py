@@ -284,10 +284,16 @@ def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -
 
 
 @pytest.mark.parametrize(
-    "events", [{"event_type": REJECTED}, {"event_pattern": "Broker.*"}, {"event_pattern": "Broker.Delivery.*"}]
+    "events",
+    [
+        *({"event_type": REJECTED}, {"event_pattern": "Broker.*"}, {"event_pattern": "Broker.Delivery.*"}),
+        *({"event_type": "Test.QUEUE"}, {"event_type": "Test.SYNC"}),
+    ],
 )
 @pytest.mark.behaviour("1.2", "5.7")
-def test_subscribing_to_the_brokers_own_events_takes_management(events: dict[str, str]) -> None:
+def test_subscribing_to_events_of_others_takes_management(events: dict[str, str]) -> None:
+    for kind in (EventKind.QUEUE, EventKind.SYNC):
+        factories.event_type(f"Test.{kind}", kind)
     own = client_of(factories.subscriber("ops"))
     refused = own.post(SUBSCRIPTIONS, wanted(**events))
     assert (refused.status_code, refused.json()["code"], Subscription.objects.count()) == (403, "forbidden", 0)
