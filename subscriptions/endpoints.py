@@ -66,17 +66,18 @@ def validate_monitor_url(text: str) -> None:
     _host_of(text, wanted="an absolute http:// or https:// URL")
 
 
-def check_reach(text: str, egress: EgressPolicy) -> None:
-    """Raise `ValidationError` for an address that may not be connected to; of host names that is checked later."""
+def check_reach(text: str, egress: EgressPolicy, *, is_operator: bool = True) -> None:
+    """Raise `ValidationError` for an address that may not be connected to; of host names that is checked later.
+
+    Only whoever runs the broker, `is_operator`, learns which setting would allow it.
+    """
     if not text or is_scripted(text):
         return
     host = _host_of(parse_endpoint(text).url, wanted=_OF_ENDPOINTS)
     if host.address and (refusal := egress.refusal(str(host.address))):
         allowed = "that address itself" if refusal == METADATA else "its network"
-        raise _refused(
-            f"Nothing is sent to {host.name} ({refusal}): give a public address, or let BROKER_ALLOWED_NETWORKS name "
-            f"{allowed}."
-        )
+        instead = f"let BROKER_ALLOWED_NETWORKS name {allowed}" if is_operator else "ask whoever runs this service"
+        raise _refused(f"Nothing is sent to {host.name} ({refusal}). Give a public address, or {instead}.")
 
 
 def _check_text(text: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
 from io import BytesIO
+from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from csp.constants import NONE, SELF
 from csp.utils import build_policy
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import resolve
@@ -38,6 +39,13 @@ OF_CONNECTION: Final = (
 """What a call of the API takes over from the page's request."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 ENDED: Final = "Open the portal again, from a new link."
+NONCE_CHARACTERS: Final = 16
+"""The beginning of a form's token, which differs from form to form."""
+SPENT_FORMS: Final = "_spent"
+"""The cookie with the beginnings of forms that were sent, by what its name ends with."""
+MAX_SPENT_FORMS: Final = 50
+"""The newest are kept: nobody reloads older pages, and a cookie stays small."""
+DONE: Final = "This was done already, and was not done again."
 STRANGE_FORM: Final = "Go back, reload the page and try again."
 
 
@@ -82,8 +90,29 @@ class Portal:
 
     @property
     def form_token(self) -> str:
-        """What a form of this session has, and no form of another site."""
-        return salted_hmac("portal.form", self.token, algorithm="sha256").hexdigest()
+        """What one form of this session has, and no form of another site."""
+        return self._signed(token_hex(NONCE_CHARACTERS // 2))
+
+    def _signed(self, nonce: str) -> str:
+        return nonce + salted_hmac("portal.form", nonce + self.token, algorithm="sha256").hexdigest()
+
+    def check_form(self) -> None:
+        """Raise `Refused` for a form that another site may have sent."""
+        given = self.request.POST.get(FORM_TOKEN, "")
+        is_own = constant_time_compare(given, self._signed(given[:NONCE_CHARACTERS]))
+        if self.request.method == "POST" and not is_own:
+            raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session")
+
+    def check_unsent(self) -> None:
+        """Raise `Refused` for a form whose answer was `spent` before: its page is reloaded."""
+        if self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS] in _spent_forms(self.request):
+            raise Refused(DONE, HTTPStatus.CONFLICT, "This was done already")
+
+    def spent(self, response: HttpResponse) -> HttpResponse:
+        """Return the answer to a form that must not be sent again; the browser keeps which ones those are."""
+        newest = [*_spent_forms(self.request), self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]][-MAX_SPENT_FORMS:]
+        _keep(response, SPENT_FORMS, ".".join(newest), None)
+        return response
 
     def call(self, method: str, path: str, body: Any = None, *, query: str = "", version: str = "") -> Any:
         """Return the answer of an operation of the API; raise `Refused` for a problem.
@@ -134,18 +163,21 @@ def _portal_of(request: HttpRequest) -> Portal:
         found = ApiKeyAuthentication().authenticate(asked) if token else None
     except AuthenticationFailed:
         found = None
-    except TooManyRequests as refused:
-        raise Refused(refused, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests") from None
     if found is None or found[1].kind != KeyKind.SUBSCRIBER:
         raise Refused(ENDED, HTTPStatus.UNAUTHORIZED, "This session has ended")
     return Portal(request, token, found[1])
 
 
-def _check_form(portal: Portal) -> None:
-    """Raise `Refused` for a form that another site may have sent."""
-    given = portal.request.POST.get(FORM_TOKEN, "")
-    if portal.request.method == "POST" and not constant_time_compare(given, portal.form_token):
-        raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session")
+def _spent_forms(request: HttpRequest) -> list[str]:
+    return request.COOKIES.get(settings.PORTAL_COOKIE_NAME + SPENT_FORMS, "").split(".")
+
+
+def check_own_page(request: HttpRequest) -> None:
+    """Raise `Refused` unless the browser says that the form is on a page of this site."""
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = urlsplit(request.headers.get("Origin", "")).netloc
+    if not (site in {"same-origin", "none"} if site else origin == request.get_host()):
+        raise Refused("Open the link itself.", HTTPStatus.FORBIDDEN, "This form is of another site")
 
 
 def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
@@ -156,8 +188,13 @@ def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
         try:
             response = view(request, **address)
         except Refused as refused:
-            context = {"refused": refused, "logo": settings.PORTAL_LOGO}
-            response = render(request, "portal/refused.html", context, status=refused.status)
+            response = _refusal(request, refused)
+        except TooManyRequests as refused:
+            why = f"{refused} Try again in {refused.wait} seconds."
+            response = _refusal(request, Refused(why, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests"))
+            response.headers["Retry-After"] = str(refused.wait)
+        except Http404:
+            response = _refusal(request, Refused(IN_THE_PORTAL["not_found"], HTTPStatus.NOT_FOUND, "Not found"))
         response.xframe_options_exempt = bool(settings.PORTAL_ORIGINS)
         for name, value in _headers().items():
             response.headers.setdefault(name, value)
@@ -166,13 +203,18 @@ def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
     return csrf_exempt(answer)
 
 
+def _refusal(request: HttpRequest, refused: Refused) -> HttpResponse:
+    context = {"refused": refused, "logo": settings.PORTAL_LOGO}
+    return render(request, "portal/refused.html", context, status=refused.status)
+
+
 def page(view: PortalView) -> Callable[..., HttpResponseBase]:
     """Declare a page of one subscriber: the view gets its `Portal` instead of the request."""
 
     @wraps(view)
     def answer(request: HttpRequest, **address: Any) -> HttpResponse:
         portal = _portal_of(request)
-        _check_form(portal)
+        portal.check_form()
         return view(portal, **address)
 
     return public_page(answer)
@@ -192,16 +234,21 @@ def _headers() -> dict[str, str]:
 
 
 def keep_token(response: HttpResponse, token: str, max_age: int) -> None:
-    """Set the cookie of a session; `max_age` of 0 removes it. Framed by another site, it is for that site alone."""
+    """Set the cookie of a session; `max_age` of 0 removes it."""
+    _keep(response, "", token, max_age)
+
+
+def _keep(response: HttpResponse, ending: str, value: str, max_age: int | None) -> None:
+    """Set a cookie, by what its name ends with. Framed by another site, it is for that site alone."""
     is_framed = bool(settings.PORTAL_ORIGINS)
     response.set_cookie(
-        settings.PORTAL_COOKIE_NAME,
-        token,
+        settings.PORTAL_COOKIE_NAME + ending,
+        value,
         max_age=max_age,
         secure=is_framed or settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="None" if is_framed else "Lax",
     )
     if is_framed:
-        cookie = response.cookies.pop(settings.PORTAL_COOKIE_NAME)
+        cookie = response.cookies.pop(settings.PORTAL_COOKIE_NAME + ending)
         response.headers["Set-Cookie"] = f"{cookie.OutputString()}; Partitioned"

@@ -12,12 +12,22 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
-from broker_project.portal.session import IN_THE_PORTAL, Portal, Refused, keep_token, page, public_page
+from broker_project.portal.session import (
+    IN_THE_PORTAL,
+    Portal,
+    Refused,
+    check_own_page,
+    keep_token,
+    page,
+    public_page,
+)
+from delivery.admin.read_only import is_id
 from delivery.status.line_status import LineState
 from delivery.status.subscriber_status import BUSY, subscriber_status
 from delivery.statuses import DeliveryStatus
+from subscriptions.api.authentication import check_failures, count_failure
 from subscriptions.credentials import keys
-from subscriptions.credentials.portal_links import open_link
+from subscriptions.credentials.portal_links import log_portal, open_link
 from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, Status, Subscriber
@@ -31,20 +41,30 @@ WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 """A time as browsers send it, in UTC as the page says."""
 TEXTS: Final = ("endpoint", "header_filter_string", "filter")
 """Fields of a subscription that the API takes as they are typed."""
+LINKS: Final = "links"
+"""What a client without a usable link may be guessing."""
 LISTED: Final = 100
 """Subscriptions that a page lists."""
 
 
 @public_page
 def open_portal(request: HttpRequest, link: str) -> HttpResponse:
-    """Ask, since programs that preview links open them too; then begin the session of a link."""
+    """Ask, since programs that preview links open them too; then begin the session of a link, and end the former."""
     if request.method != "POST":
-        return render(request, "portal/open.html", {"logo": settings.PORTAL_LOGO})
+        shown = render(request, "portal/open.html", {"logo": settings.PORTAL_LOGO})
+        shown.headers["Referrer-Policy"] = "strict-origin"  # else a form has no `Origin`
+        return shown
+    check_own_page(request)
+    check_failures(request, at=LINKS)
     now = timezone.now()
     token = open_link(link, now=now)
     if token is None:
+        count_failure(request, at=LINKS)
         raise Refused("It was opened before, or has expired. Ask for a new one.", 410, "This link opens nothing")
-    key = ApiKey.objects.get(digest=digest_of(token))
+    key = ApiKey.objects.select_related("subscriber").get(digest=digest_of(token))
+    log_portal("portal.opened", key)
+    former = digest_of(request.COOKIES.get(settings.PORTAL_COOKIE_NAME, ""))
+    ApiKey.objects.filter(is_portal=True, digest=former, revoked_at=None).update(revoked_at=now)
     response = HttpResponseRedirect(reverse("portal:overview"))
     keep_token(response, token, int((key.expires_at - now).total_seconds()) if key.expires_at else 0)
     return response
@@ -64,7 +84,7 @@ def leave(portal: Portal) -> HttpResponse:
     """End the session: its key is revoked."""
     if portal.request.method != "POST":
         return HttpResponseRedirect(reverse("portal:overview"))
-    keys.revoke(ApiKey.objects.filter(pk=portal.key.pk), now=timezone.now())
+    log_portal("portal.left", keys.revoke(ApiKey.objects.filter(pk=portal.key.pk), now=timezone.now()))
     response = portal.page("left", has_left=True)
     keep_token(response, "", 0)
     return response
@@ -146,9 +166,10 @@ def _saved(portal: Portal, id: int | None, form: QueryDict) -> HttpResponse:
     if id:
         portal.call("PATCH", f"subscriptions/{id}", body, version=form.get("version", ""))
         return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
+    portal.check_unsent()
     event = _text(form, "event_type")
     wanted = {"event_pattern" if "*" in event else "event_type": event, "subscriber": portal.subscriber}
-    return portal.page("secret", subscription=portal.call("POST", "subscriptions", body | wanted))
+    return portal.spent(portal.page("secret", subscription=portal.call("POST", "subscriptions", body | wanted)))
 
 
 def _text(form: QueryDict, name: str) -> str:
@@ -165,16 +186,19 @@ def _headers_in(lines: str) -> dict[str, str | None]:
 def operate(portal: Portal, records: str, id: int, operation: str) -> HttpResponse:
     """Do what a button says, and show what the API answers if that is all there is to see of it."""
     known = OPERATIONS.get(records, {}).get(operation)
-    if known is None or portal.request.method != "POST":
+    if known is None:
         raise Http404
+    if portal.request.method != "POST":
+        return HttpResponseRedirect(_page_after(records, "", id))
+    portal.check_unsent()
     path = f"{records}/{id}" if known.method == "DELETE" else f"{records}/{id}/{operation}"
     answer = portal.call(known.method, path, known.body) or {}
     if "signing_secret" in answer:
-        return portal.page("secret", subscription=answer)
+        return portal.spent(portal.page("secret", subscription=answer))
     if known is SUBSCRIPTION["send-test-event"]:
-        return portal.page("test_event", answer=answer, id=id)
+        return portal.spent(portal.page("test_event", answer=answer, id=id))
     then = _page_after(records, operation, answer.get("id", id))
-    return HttpResponseRedirect(f"{then}?{urlencode({'done': operation})}")
+    return portal.spent(HttpResponseRedirect(f"{then}?{urlencode({'done': operation})}"))
 
 
 def _page_after(records: str, operation: str, id: int) -> str:
@@ -219,7 +243,7 @@ def _example(portal: Portal, event_type: str | None) -> dict[str, str]:
 def _message_in(form: QueryDict) -> dict[str, Any]:
     """Return the stored message that a form names, or the one that it has."""
     if number := _text(form, "message_id").removeprefix("msg_"):
-        return {"message_id": int(number) if number.isdecimal() else number}
+        return {"message_id": int(number) if is_id(number) else number}
     given = {name: value for name in ("content_type", "filter_string") if (value := _text(form, name))}
     return {"body": form.get("body", ""), **given}
 
@@ -259,7 +283,7 @@ def delivery(portal: Portal, id: int) -> HttpResponse:
     """Show a delivery and its attempts, one of them with its request and answer."""
     found = portal.call("GET", f"deliveries/{id}")
     chosen = portal.request.GET.get("attempt", "")
-    numbers = [int(chosen)] if chosen.isdecimal() else [one["number"] for one in found["history"][-1:]]
+    numbers = [int(chosen)] if is_id(chosen) else [one["number"] for one in found["history"][-1:]]
     return portal.page(
         "delivery",
         delivery=found,
@@ -276,12 +300,13 @@ def replays(portal: Portal) -> HttpResponse:
     if portal.request.method == "POST":
         asked: dict[str, Any] = {**_query_of(form, REPLAY_FIELDS)}
         whose = {} if "subscription" in asked else {"subscriber": portal.subscriber}
-        if asked.get("subscription", "").isdecimal():
+        if is_id(asked.get("subscription", "")):
             asked["subscription"] = int(asked["subscription"])
         try:
+            portal.check_unsent()
             answer = portal.call("POST", "replays", asked | whose | {"dry_run": "start" not in form})
             if "start" in form:
-                return HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}")
+                return portal.spent(HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}"))
             count = answer
         except Refused as refused:
             errors = refused.errors

@@ -4,6 +4,7 @@ Values of configured headers, signatures and other credentials are masked: whoev
 """
 
 import json
+import re
 import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ from subscriptions.models import FormerDestination
 MAX_CHANGES: Final = 1_000
 """Changes of configuration during a delivery that are taken into account."""
 SHOWN_MASK: Final = MASK.decode()
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters by which pasted text can give commands to a terminal, also within quotes."""
 MAX_SHOWN_BYTES: Final = 64 * 1024
 """How much of a body is shown; most are smaller. A larger one is no part of a command: a shell takes 128 KiB."""
 
@@ -67,26 +70,37 @@ class SentRequest:
     @property
     def curl(self) -> str:
         """The command that sends it again, once the masked values are put in."""
-        command = ["curl", "--request", self.method, self.url]
+        command = ["curl", "--globoff", "--request", self.method, _quoted(self.url)]
         for name, value in self.headers:
-            command += ["--header", f"{name}: {value}" if value else f"{name};"]
+            command += ["--header", _quoted(f"{name}: {value}" if value else f"{name};")]
         before = ""
         if self.body is None or self.size > MAX_SHOWN_BYTES:
             command += ["--data-binary", "@body"]
         elif (text := _shell_text(self.body)) is not None:
-            command += ["--data-raw", text]
+            command += ["--data-raw", shlex.quote(text)]
         else:
-            before = f"printf %s {b64encode(self.body).decode()} | base64 -d | "
+            before = f"{_decoded(self.body)} | "
             command += ["--data-binary", "@-"]
-        return before + shlex.join(command)
+        return before + " ".join(command)
 
 
 def _shell_text(body: bytes) -> str | None:
     """Return a body as an argument of a command; None if it cannot be one."""
     try:
-        return None if b"\0" in body else body.decode()
+        text = body.decode()
     except UnicodeDecodeError:
         return None
+    return None if CONTROL.search(text) else text
+
+
+def _quoted(text: str) -> str:
+    """Return the word of a command that stands for a text."""
+    return f'"$({_decoded(text.encode())})"' if CONTROL.search(text) else shlex.quote(text)
+
+
+def _decoded(content: bytes) -> str:
+    """Return the command that prints this content."""
+    return f"printf %s {b64encode(content).decode()} | base64 -d"
 
 
 class ConfiguredThen(NamedTuple):
@@ -191,8 +205,9 @@ class SentRequests:
 
 
 def text_of(content: bytes | memoryview | None) -> str:
-    """Return stored bytes as text; what is not UTF-8 is escaped, and nothing is interpreted."""
-    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
+    """Return stored bytes as text; what is not UTF-8 and control characters are escaped, nothing is interpreted."""
+    lines = bytes(content or b"").decode(errors="backslashreplace").split("\r\n")
+    return "\r\n".join(CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) for line in lines)
 
 
 def webhook_id_of(delivery: Delivery) -> str:

@@ -126,13 +126,13 @@ def is_stranger(variables: Mapping[str, Any]) -> bool:
     return hash(token) not in recent_tokens and _wait_after_failures(variables, KEYS) > 0
 
 
-def check_failures(request: Request, *, at: str) -> None:
+def check_failures(request: Request | HttpRequest, *, at: str) -> None:
     """Raise `TooManyRequests` for an address with too many recent failures; nothing is looked up for it."""
     if wait := _wait_after_failures(request.META, at):
         raise TooManyRequests("Too many requests from this address have failed.", wait)
 
 
-def count_failure(request: Request, *, at: str) -> None:
+def count_failure(request: Request | HttpRequest, *, at: str) -> None:
     """Count a request that failed because it had no usable key or token."""
     if settings.FAILURES_PER_MINUTE:
         _failures.spend(_address(request.META, at), settings.FAILURES_PER_MINUTE, time.monotonic_ns())

@@ -94,7 +94,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
 
     def validate_endpoint(self, endpoint: str) -> str:
         """Refuse an address that the broker may not connect to."""
-        check_reach(endpoint, settings.EGRESS_POLICY)
+        check_reach(endpoint, settings.EGRESS_POLICY, is_operator=self._is_managed())
         return endpoint
 
     validate_monitor_url = validate_endpoint
@@ -103,6 +103,9 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         """Refuse a script that is not JavaScript."""
         check_script(source)
         return source
+
+    def _is_managed(self) -> bool:
+        return key_of(self.context["request"]).kind == KeyKind.MANAGEMENT
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a new one without exactly one of event type and pattern, or for events that its key may not see."""
@@ -113,7 +116,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         wanted = attrs.get("event_pattern") or str(event_type)
         kind = event_type.kind if event_type else EventKind.TOPIC
         is_shared = kind != EventKind.TOPIC
-        if (is_own(wanted) or is_shared) and key_of(self.context["request"]).kind != KeyKind.MANAGEMENT:
+        if (is_own(wanted) or is_shared) and not self._is_managed():
             why = f"of kind {kind}, so its events go to one subscription" if is_shared else "about all subscribers"
             raise PermissionDenied(f"{wanted} is {why}: subscribing to it takes a management key.")
         return attrs

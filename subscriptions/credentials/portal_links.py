@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection
 from typing import Final
 
+import structlog
 from django.utils.crypto import salted_hmac
 
 from subscriptions.credentials.keys import issue
@@ -20,10 +21,14 @@ from subscriptions.models import ApiKey, Subscriber
 LIFETIME: Final = dt.timedelta(hours=1)
 MIN_LIFETIME: Final = dt.timedelta(minutes=1)
 MAX_LIFETIME: Final = dt.timedelta(days=1)
+KEPT: Final = dt.timedelta(days=30)
+"""How long ended keys of the portal are kept, so that the prefixes in the log name somebody."""
 PORTAL_SCOPES: Final = (Scope.READ, Scope.CONFIGURE, Scope.OPERATE)
 """What a link can let people do in the portal; all but using the mailbox."""
 DEFAULT_SCOPES: Final = (Scope.READ, Scope.OPERATE)
 """Without `configure`, since that subscribes to any TOPIC event type."""
+
+log = structlog.get_logger(__name__)
 
 
 def issue_link(
@@ -37,7 +42,7 @@ def issue_link(
 ) -> tuple[ApiKey, str]:
     """Issue a key for the portal, which ends after `lifetime`; return it with the token of the link. Raise as `issue`.
 
-    Reading is always among its scopes, since every page does it.
+    Reading is always among its scopes, since every page does it. The key has the rate limit of its issuer.
     """
     link = secrets.token_urlsafe(TOKEN_BYTES)
     key, _ = issue(
@@ -47,9 +52,17 @@ def issue_link(
         label=label,
         scopes={Scope.READ, *scopes},
         expires_at=now + lifetime,
+        requests_per_minute=issuer.requests_per_minute,
         portal_token=_token_behind(link),
     )
+    log_portal("portal.link_created", key)
     return key, link
+
+
+def log_portal(event: str, key: ApiKey) -> None:
+    """Log what happened to a link or the portal that it opens, and for whom."""
+    named = {"key": key.pk, "prefix": key.prefix, "label": key.label}
+    log.info(event, subscriber=str(key.subscriber), **named)
 
 
 def open_link(link: str, *, now: dt.datetime) -> str | None:
@@ -64,8 +77,8 @@ def open_link(link: str, *, now: dt.datetime) -> str | None:
 
 
 def forget_ended_portal_keys(now: dt.datetime) -> None:
-    """Delete the keys of links and portals that have expired."""
-    ApiKey.objects.filter(is_portal=True, expires_at__lte=now).delete()
+    """Delete the keys of links and portals that expired long ago."""
+    ApiKey.objects.filter(is_portal=True, expires_at__lte=now - KEPT).delete()
 
 
 def _token_behind(link: str) -> str:

@@ -10,6 +10,7 @@ from django.conf import settings as configured
 from django.test import Client
 from django.urls import URLPattern, reverse
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from broker_project.core.api import pagination
 from broker_project.portal import urls
@@ -25,6 +26,7 @@ from tests.support.api import JSON, Answer
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.10")]
 
 COOKIE = configured.PORTAL_COOKIE_NAME
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def replayed(of: Subscription) -> Replay:
 
 
 def linked(management: Client, name: str = "warehouse", **asked: Any) -> dict[str, Any]:
-    made = management.post(f"/api/v1/subscribers/{name}/portal-links", asked)
+    made = management.post(f"/api/v1/subscribers/{name}/portal-links", asked, "application/json")
     assert made.status_code == 201
     found: dict[str, Any] = made.json()
     return found
@@ -61,7 +63,7 @@ def linked(management: Client, name: str = "warehouse", **asked: Any) -> dict[st
 
 def opened(link: dict[str, Any]) -> Client:
     """Return a browser in which a person has opened a link."""
-    browser = Client(enforce_csrf_checks=True)
+    browser = Client(enforce_csrf_checks=True, headers=OWN_PAGE)
     assert browser.post(link["url"].removeprefix(configured.PUBLIC_URL)).status_code == 302
     return browser
 
@@ -101,7 +103,8 @@ def test_another_subscribers_records_do_not_exist(portal: Client, theirs: dict[s
     walked = [*zip(addresses_of_one(theirs), addresses_of_one(unknown), strict=True)]
     assert len(walked) == 3 + sum(map(len, OPERATIONS.values()))
     for address, nobodys in walked:
-        assert portal.get(address).status_code == 404
+        shown = portal.get(address, follow=True)
+        assert (shown.status_code, b"somebody" in shown.content) == (200 if "/replays/" in address else 404, False)
         refused, of_nobody = send(portal, address, save="", endpoint="http://127.0.0.1/"), send(portal, nobodys)
         assert (refused.status_code, b"somebody" in refused.content) == (404, False)
         assert refused.content == of_nobody.content
@@ -135,7 +138,10 @@ def test_a_link_opens_once_and_asks_before(management: Client, own: Subscription
     asked = Client().get(address)
     assert (asked.status_code, asked.cookies) == (200, {})
     assert opened(link).get("/portal/").status_code == 200
-    assert [Client().post(address).status_code, Client().post("/portal/open/unknown").status_code] == [410, 410]
+    assert [
+        Client(headers=OWN_PAGE).post(address).status_code,
+        Client(headers=OWN_PAGE).post("/portal/open/unknown").status_code,
+    ] == [410, 410]
     key = ApiKey.objects.get(pk=link["api_key"])
     assert (key.kind, key.scopes, key.is_portal, key.label) == (KeyKind.SUBSCRIBER, ["read", "operate"], True, "ann")
     assert address.rpartition("/")[2] not in Client().get(address).content.decode()
@@ -147,8 +153,8 @@ def test_a_session_ends_with_its_key_and_is_forgotten(management: Client, own: S
     assert management.post(f"/api/v1/api-keys/{link['api_key']}/revoke").status_code == 200
     assert portal.get("/portal/").status_code == 401
     assert management.post(f"/api/v1/api-keys/{other['api_key']}/revoke").status_code == 200
-    assert Client().post(other["url"].removeprefix(configured.PUBLIC_URL)).status_code == 410
-    forget_ended_portal_keys(timezone.now() + timedelta(seconds=61))
+    assert Client(headers=OWN_PAGE).post(other["url"].removeprefix(configured.PUBLIC_URL)).status_code == 410
+    forget_ended_portal_keys(timezone.now() + timedelta(days=30, seconds=61))
     assert [key.pk for key in ApiKey.objects.filter(is_portal=True)] == [other["api_key"]]
 
 
@@ -166,6 +172,81 @@ def test_a_narrow_link_only_shows(management: Client, own: Subscription) -> None
     assert ("<fieldset disabled>" in page, portal.get("/portal/subscriptions/new").status_code) == (True, 403)
     assert send(portal, f"/portal/subscriptions/{own.pk}/pause").status_code == 403
     assert send(portal, f"/portal/subscriptions/{own.pk}", endpoint="http://127.0.0.1/").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://testserver"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({}, 403),
+        ({"Origin": "http://testserver"}, 302),
+        ({"Sec-Fetch-Site": "none"}, 302),
+    ],
+)
+def test_only_the_links_own_page_opens_it(
+    management: Client, own: Subscription, headers: dict[str, str], status: int
+) -> None:
+    address = linked(management)["url"].removeprefix(configured.PUBLIC_URL)
+    assert Client(headers=headers).post(address).status_code == status
+
+
+def test_a_link_ends_the_session_that_it_replaces(management: Client, own: Subscription, portal: Client) -> None:
+    former = portal.cookies[COOKIE].value
+    portal.post(linked(management)["url"].removeprefix(configured.PUBLIC_URL))
+    assert portal.get("/portal/").status_code == 200
+    portal.cookies[COOKIE] = former
+    assert portal.get("/portal/").status_code == 401
+
+
+def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscription) -> None:
+    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    assert found
+    fields = {FORM_TOKEN: found[1], "event_type": "Shop.*", "endpoint": "https://a.example/", "start": ""}
+    one = f"/portal/subscriptions/{own.pk}"
+    assert portal.post(f"{one}/rotate-secret", fields).status_code == 200
+    secret = Subscription.objects.get(pk=own.pk).signing_secret
+    for address in (f"{one}/rotate-secret", "/portal/subscriptions/new", "/portal/replays"):
+        assert b"This was done already" in portal.post(address, fields).content
+    assert (Subscription.objects.get().signing_secret, Replay.objects.count()) == (secret, 0)
+    assert portal.get(f"{one}/rotate-secret").headers["Location"] == one
+
+
+def test_numbers_that_no_record_has_are_refused(portal: Client, own: Subscription) -> None:
+    many = "9" * 5_000
+    assert portal.get(f"/portal/deliveries/{delivered(own).pk}?attempt={many}").status_code == 200
+    assert send(portal, f"/portal/subscriptions/{own.pk}/filter", message_id=many).status_code == 400
+    refused = send(portal, "/portal/replays", subscription=many)
+    assert refused.status_code == 400
+    unknown = portal.get(f"/portal/subscriptions/{own.pk}/dance")
+    assert (unknown.status_code, b"There is nothing at this address" in unknown.content) == (404, True)
+
+
+def test_whoever_guesses_links_has_to_wait(settings: Any, own: Subscription) -> None:
+    settings.FAILURES_PER_MINUTE = 2
+    browser = Client(headers=OWN_PAGE, REMOTE_ADDR="192.0.2.77")
+    answers = [browser.post("/portal/open/unknown") for _ in range(3)]
+    assert [one.status_code for one in answers] == [410, 410, 429]
+    assert f"Try again in {answers[2]['Retry-After']} seconds" in answers[2].content.decode()
+
+
+def test_a_limited_key_makes_links_that_are_limited_too(own: Subscription) -> None:
+    _, token = factories.api_key(requests_per_minute=77)
+    with capture_logs() as logs:
+        browser = opened(linked(Client(headers={"Authorization": f"Bearer {token}"}), label="ann"))
+        send(browser, "/portal/leave")
+    key = ApiKey.objects.get(is_portal=True)
+    assert key.requests_per_minute == 77
+    named = {"key": key.pk, "prefix": key.prefix, "subscriber": "warehouse", "label": "ann", "log_level": "info"}
+    seen = [one for one in logs if one["event"].startswith("portal.")]
+    assert seen == [{"event": f"portal.{what}", **named} for what in ("link_created", "opened", "left")]
+
+
+def test_a_subscriber_is_not_told_of_settings(portal: Client, own: Subscription) -> None:
+    refused = send(portal, f"/portal/subscriptions/{own.pk}", endpoint="http://10.0.0.1/", version="1").content
+    assert (b"ask whoever runs this service" in refused, b"BROKER_" in refused) == (True, False)
 
 
 def test_links_open_no_more_than_their_issuer(own: Subscription) -> None:
@@ -186,13 +267,13 @@ def test_only_chosen_sites_frame_the_portal(management: Client, own: Subscriptio
     address = linked(management)["url"].removeprefix(configured.PUBLIC_URL)
     page = Client().get(address)
     assert ("frame-ancestors 'none'" in page["Content-Security-Policy"], page["X-Frame-Options"]) == (True, "DENY")
-    assert (page["Referrer-Policy"], page["Cache-Control"]) == ("no-referrer", "no-store")
+    assert (page["Referrer-Policy"], page["Cache-Control"]) == ("strict-origin", "no-store")
     settings.PORTAL_ORIGINS, settings.PORTAL_LOGO = ["https://app.example.org"], "https://www.example.org/logo.svg"
     page = Client().get(address)
     policy = page["Content-Security-Policy"].split("; ")
     assert {"frame-ancestors https://app.example.org", "img-src 'self' https://www.example.org"} <= {*policy}
     assert "X-Frame-Options" not in page
-    name, *flags = Client().post(address)["Set-Cookie"].split("; ")
+    name, *flags = Client(headers=OWN_PAGE).post(address)["Set-Cookie"].split("; ")
     assert name.startswith(COOKIE)
     assert {"HttpOnly", "Path=/", "SameSite=None", "Secure", "Partitioned"} <= {*flags}
 

@@ -1,6 +1,7 @@
 """The story of a delivery: requests as they were sent, what followed by which rule, and what it waits for."""
 
 import shlex
+import subprocess
 from datetime import timedelta
 from typing import Any
 
@@ -146,11 +147,22 @@ def test_requests_of_a_group_have_its_number_and_no_callback_address(receiver: R
 def test_a_command_says_the_request_and_nothing_else_to_a_shell(body: bytes) -> None:
     sent = SentRequest("PUT", "http://h/a?b=c&d='", [("X-A", "b; rm"), ("X-Empty", "")], body, len(body))
     assert shlex.split(sent.curl) == [
-        *("curl", "--request", "PUT", sent.url, "--header", "X-A: b; rm", "--header", "X-Empty;"),
+        *("curl", "--globoff", "--request", "PUT", sent.url, "--header", "X-A: b; rm", "--header", "X-Empty;"),
         *("--data-raw", body.decode()),
     ]
     binary = SentRequest("POST", "http://h/", [], b"\0\xff", 2)
-    assert binary.curl == "printf %s AP8= | base64 -d | curl --request POST http://h/ --data-binary @-"
+    assert binary.curl == "printf %s AP8= | base64 -d | curl --globoff --request POST http://h/ --data-binary @-"
+
+
+@pytest.mark.parametrize("control", ["\r", "\x15", "\x1b[201~", "\x7f", "\x9b"])
+def test_nothing_that_a_terminal_obeys_is_copied_or_shown(control: str) -> None:
+    text = f"a{control}b"
+    sent = SentRequest("POST", "http://h/", [("X-A", text)], text.encode(), len(text.encode()))
+    assert (control in sent.curl, control in sent.body_text) == (False, False)
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'curl() {{ printf "%s|" "$@"; cat; }}; {sent.curl}'], capture_output=True, check=True
+    )
+    assert ran.stdout.decode() == f"--globoff|--request|POST|http://h/|--header|X-A: {text}|--data-binary|@-|{text}"
 
 
 @pytest.mark.behaviour("10.4")

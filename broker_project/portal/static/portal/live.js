@@ -1,5 +1,6 @@
 /* The numbers refresh themselves; when they cannot, they are faded, since they are of an earlier time. */
 setInterval(async () => {
+    if (document.hidden) return;
     const shown = document.getElementById("live");
     try {
         const answer = await fetch(location.pathname, {signal: AbortSignal.timeout(9000)});
