@@ -31,6 +31,7 @@ from subscriptions.credentials.portal_links import log_portal, open_link
 from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, Status, Subscriber
+from subscriptions.names import is_own
 
 SAVED, STARTED = "saved", "started"
 NOTES: Final = {SAVED: "Saved.", STARTED: "The replay has started."}
@@ -118,7 +119,7 @@ def _subscriptions(portal: Portal) -> list[dict[str, Any]]:
 def _topics(portal: Portal) -> list[dict[str, Any]]:
     """Return the event types that a subscriber's key subscribes to."""
     listed = portal.call("GET", "event-types", query=f"limit={LISTED}")["items"]
-    return [one for one in listed if one["kind"] == EventKind.TOPIC]
+    return [one for one in listed if one["kind"] == EventKind.TOPIC and not is_own(one["name"])]
 
 
 def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
