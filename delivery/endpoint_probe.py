@@ -12,6 +12,7 @@ from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
 from delivery.dispatch.turn_floors import WAITS
+from delivery.filing import MAIN_LINE
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import EncodedRequest
 from delivery.pause import end_suspensions
@@ -84,7 +85,7 @@ SELECT 1 FROM subscriptions_subscription WHERE probe_due_at <= (SELECT clock_tim
 BEGIN: Final = f"""
 WITH due AS MATERIALIZED (
   SELECT s.id, s.paused_since, s.monitor_url, COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds}) AS seconds,
-         (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main') AS line_id
+         (SELECT l.id FROM {MAIN_LINE.format("s.subscriber_id")} l) AS line_id
     FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
    WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY' AND s.status <> 'INACTIVE'
      AND (SELECT u.status FROM subscriptions_subscriber u WHERE u.id = s.subscriber_id) = 'ACTIVE'

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
+from delivery.filing import MAIN_LINE
 from delivery.models import Replay, ReplayKind
 from subscriptions.models import EventKind, Subscription
 from subscriptions.models.subscriptions import PausedBy
@@ -33,15 +34,14 @@ _NOTED: Final = f"""
 noted AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, reason)
   SELECT l.id, clock_timestamp(), %(event)s, concat_ws(': ', 'subscription ' || c.id, NULLIF(%(why)s, ''))
-    FROM changed c JOIN delivery_line l ON l.subscriber_id = c.subscriber_id AND l.lane = 'main'
+    FROM changed c CROSS JOIN {MAIN_LINE.format("c.subscriber_id")} l
    WHERE c.kind = 'TOPIC'),
 announced AS (
   INSERT INTO delivery_announcement (kind, line_id, subscription_id, details)
   SELECT '{OWN_EVENTS}Line.' || initcap(%(event)s), l.id, c.id,
          jsonb_build_object('pause', CASE c.paused_by WHEN 'POLICY' THEN 'SUSPENDED' ELSE 'BY_HAND' END,
                             'reason', %(why)s::text)
-    FROM changed c LEFT JOIN delivery_line l
-      ON l.subscriber_id = c.subscriber_id AND l.lane = 'main' AND c.kind = 'TOPIC'
+    FROM changed c LEFT JOIN {MAIN_LINE.format("c.subscriber_id")} l ON c.kind = 'TOPIC'
    WHERE c.turns)
 SELECT c.id, l.queue, l.id
   FROM changed c LEFT JOIN delivery_line l ON l.subscriber_id = c.subscriber_id AND c.kind = 'TOPIC'

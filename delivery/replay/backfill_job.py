@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
+from delivery.filing import MAIN_LINE
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS, cancel_slice
 from delivery.publish.draft import document_of
@@ -81,7 +82,10 @@ UPDATE delivery_replay
        cursor_id = %(last_id)s, failures = 0, reason = '', updated_at = clock_timestamp()
  WHERE id = %(id)s
 """
-"""Ids of deliveries published meanwhile lie between these and are not among them."""
+"""Ids of deliveries published meanwhile lie between these and are not among them.
+
+They are used long after they were drawn, so `next_delivery_id()` would not help: `LINE_UP` deletes the floor instead.
+"""
 
 OPEN: Final = """
 WITH reserved AS (UPDATE delivery_replay SET state = 'WAITING' WHERE id = %s RETURNING subscription_id)
@@ -223,7 +227,7 @@ lined_up AS (
          m.expires_at, m.not_before, %(id)s, d.ordering_key
     FROM wanted d JOIN given g USING (place) JOIN delivery_message m ON m.id = d.message_id
     JOIN subscriptions_subscription s ON s.id = %(subscription)s AND {NO_DELETION}
-    JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
+   CROSS JOIN {MAIN_LINE.format("s.subscriber_id")} l
    ORDER BY g.id
   RETURNING id)
 SELECT (SELECT count(*) FROM wanted), (SELECT count(*) FROM lined_up), (SELECT max(id) FROM lined_up)

@@ -8,6 +8,7 @@ from typing import Final, LiteralString, NamedTuple
 from django.db import Error, transaction
 
 from broker_project.core.db import forget_connection, rows
+from delivery.filing import MAIN_LINE
 
 TRIES: Final = 10
 """Consecutive failures after which a job ends."""
@@ -101,7 +102,7 @@ SELECT id FROM ended
 `backfill_job`. It stays paused until all is cancelled: if it is activated before, it gets none of it.
 """
 
-ENDED: Final = """
+ENDED: Final = f"""
 WITH ended AS (
   UPDATE delivery_replay
      SET state = CASE state WHEN 'CANCELLING' THEN 'CANCELLED' WHEN 'FILING' THEN 'DONE' END,
@@ -111,7 +112,7 @@ UPDATE subscriptions_subscription s
    SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL,
        updated_at = clock_timestamp()
   FROM ended WHERE s.id = ended.subscription_id AND s.paused_by = 'BACKFILL'
-RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main')
+RETURNING (SELECT l.id FROM {MAIN_LINE.format("s.subscriber_id")} l)
 """
 """Returns the main line of a subscription that is resumed."""
 

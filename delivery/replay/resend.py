@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
+from delivery.filing import MAIN_LINE
 from delivery.publish.routing import SENDER_LINE, sender_lines
 from subscriptions.matching import NO_DELETION
 
@@ -51,7 +52,7 @@ placed AS MATERIALIZED (
     SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,
            CASE r.kind
              WHEN 'QUEUE' THEN {SENDER_LINE}
-             ELSE (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = r.subscriber_id AND l.lane = 'main')
+             ELSE (SELECT l.id FROM {MAIN_LINE.format("r.subscriber_id")} l)
            END AS line_id, CASE WHEN r.has_keys THEN COALESCE(a.ordering_key, '') END AS ordering_key
       FROM unnest(%(messages)s::bigint[], %(subscriptions)s::bigint[], %(deliveries)s::bigint[], %(groups)s::bigint[],
                   %(keys)s::text[])

@@ -46,7 +46,8 @@ SELECT message_id, delivery_id, clock_timestamp(), s.script, {CONFIGURED}
 """The ids that the request carries, the time, and the subscription; nulls if it is None or deleted.
 
 Nothing is stored under the ids until there is an answer. If PostgreSQL crashed before its log was written, it would
-give them out again. So, if the log has unwritten entries, an empty log message is committed, which waits for them.
+give them out again. So, if the log has unwritten entries, an empty log message is committed, which waits for them. A
+call's delivery never waits for its turn, so no floor concerns it, as `next_delivery_id()` would provide for.
 """
 
 RECORD: Final = f"""

@@ -153,19 +153,23 @@ def webhook_request(
     if content.message_id:
         lines.append(f"Broker-Message-Id: {content.message_id}".encode())
     if destination.signing_key:
-        signed = f"{webhook_id}.{timestamp}.".encode()
-        line = b"webhook-signature:"
-        for key, until in ((destination.signing_key, None), *destination.former_keys):
-            if until is None or timestamp < until:
-                inner, outer = _hmac_states(key)
-                inner, outer = inner.copy(), outer.copy()
-                inner.update(signed + body)
-                outer.update(inner.digest())
-                line += b" v1," + b2a_base64(outer.digest(), newline=False)
-        lines.append(line)
+        lines.append(_signature_line(destination, f"{webhook_id}.{timestamp}.".encode() + body, timestamp))
     if identity.callback_url or identity.possible_duplicate or identity.is_test or identity.ordering_key:
         lines += _rare_lines(identity)
     return EncodedRequest(destination.method, content.url or destination.url, lines, body)
+
+
+def _signature_line(destination: Destination, signed: bytes, timestamp: int) -> bytes:
+    """Return the header with the signatures of all keys that sign at that time."""
+    line = b"webhook-signature:"
+    for key, until in ((destination.signing_key, None), *destination.former_keys):
+        if until is None or timestamp < until:
+            inner, outer = _hmac_states(key)
+            inner, outer = inner.copy(), outer.copy()
+            inner.update(signed)
+            outer.update(inner.digest())
+            line += b" v1," + b2a_base64(outer.digest(), newline=False)
+    return line
 
 
 def _rare_lines(identity: RequestIdentity) -> Iterator[bytes]:

@@ -59,7 +59,7 @@ def test_the_doctor_finds_every_part_of_a_stack_well(stack: Stack) -> None:
     environment = {**os.environ, **stack.environment}
     command = [sys.executable, str(ROOT / "manage.py"), "doctor", "--no-color"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    parts = ("database", "migrations", "clock", "redis", "workers", "senders", "beat", "queues")
+    parts = ("database", "migrations", "clock", "redis", "workers", "senders", "beat", "lines", "queues")
     lines = [line for line in done.stdout.splitlines() if line.split()[1].rstrip(":") in parts]
     assert sorted(lines) == sorted(f"ok    {part}" for part in parts), done.stdout + done.stderr
 

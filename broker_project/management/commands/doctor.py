@@ -7,9 +7,12 @@ from typing import Any, Final
 from django.conf import settings
 from django.core import checks
 from django.core.management import BaseCommand
+from django.db import DatabaseError, InterfaceError
+from django.db.models import Count
 
 from broker_project.celery import app
 from broker_project.diagnosis import Finding, findings
+from delivery.models import Line
 
 INSPECT_SECONDS: Final = 2.0
 
@@ -33,12 +36,24 @@ class Command(BaseCommand):
 
 def _everything() -> Iterator[Finding]:
     yield from findings()
+    yield _lines()
     yield _queues()
     messages = checks.run_checks(include_deployment_checks=not settings.DEVELOPMENT)
     for message in messages:
         yield Finding("settings", message.msg, message.hint or "")
     if not messages:
         yield Finding("settings")
+
+
+def _lines() -> Finding:
+    """Say which subscribers have a line twice, which their keys in the database cannot exclude (decision 0064)."""
+    of_lanes = Line.objects.exclude(subscriber=None).values("subscriber", "lane").alias(lines=Count("id"))
+    try:
+        names = sorted(of_lanes.filter(lines__gt=1).values_list("subscriber__name", flat=True))
+    except (DatabaseError, InterfaceError):
+        return Finding("lines", "unknown", "PostgreSQL would tell.")
+    problem = f"two lines in one lane, so no order: {', '.join(names)}" if names else ""
+    return Finding("lines", problem, "Stop all workers, and delete the lines that have no deliveries.")
 
 
 def _queues() -> Finding:

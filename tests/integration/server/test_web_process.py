@@ -13,6 +13,8 @@ from broker_project import diagnosis
 from broker_project.core import database_server
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start, unmet_requirements
 from broker_project.stack.load.wait import PATIENCE_SECONDS
+from delivery.models import Line
+from tests.support import factories
 from tests.support.database import database_url, execute
 
 
@@ -42,9 +44,11 @@ def test_readyz_answers_200_with_a_migrated_database() -> None:
 @pytest.mark.django_db
 @pytest.mark.usefixtures("_no_workers")
 def test_the_doctor_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    Line.objects.create(subscriber=factories.subscriber("twice"), lane="main", epoch=1)
     with pytest.raises(SystemExit, match="1"):
         call_command("doctor")
     said = capsys.readouterr().out
+    assert "wrong lines: two lines in one lane, so no order: twice\n" in said
     assert "wrong workers: none seen\n      Start workers: `celery -A broker_project worker`.\n" in said
     assert ("ok    database\n" in said, "wrong queues: no worker consumes topic, retry, queue.0" in said) == (
         True,

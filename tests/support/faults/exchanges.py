@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from broker_project.stack.load.exchanges import Exchange, Published, inverted, is_accepted, sets_aside
 
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 2.0
 """How long an answer may take to be stored, on a busy machine; that it was not is what the tables say."""
 TRAVEL_SECONDS = 1.0
 """How long after it was sent a request may be read, on a busy machine."""
