@@ -61,11 +61,10 @@ class AlertThresholds:
         """Return whether too many of a subscriber's deliveries failed."""
         return failed * 100 > self.failed_percent * eligible
 
-    def is_growing(self, unfinished: Sequence[int]) -> bool:
-        """Return whether each of the last minutes ended with more unfinished deliveries than the one before."""
-        last = unfinished[-self.growing_minutes - 1 :]
-        has_all = len(last) > self.growing_minutes and last[-1] >= MIN_GROWN
-        return has_all and all(before < after for before, after in pairwise(last))
+    def is_growing(self, due: Sequence[int]) -> bool:
+        """Return whether each of the last minutes ended with more due deliveries than the one before."""
+        has_all = len(due) > self.growing_minutes and due[-1] >= MIN_GROWN
+        return has_all and all(before < after for before, after in pairwise(due))
 
 
 def is_beat_missing(seen: datetime | None, now: datetime) -> bool:

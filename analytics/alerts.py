@@ -125,8 +125,8 @@ def _counted(thresholds: AlertThresholds, newest: datetime, now: datetime) -> It
     """Yield what is wrong with what was counted, or with the count."""
     if failing := failing_subscribers(thresholds, live_numbers.by_subscriber_of_published(newest)):
         yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers([*failing])}."
-    if number := growing_backlog(thresholds):
-        why = f"{number:,} deliveries are unfinished, more each minute for {thresholds.growing_minutes} minutes."
+    if number := growing_backlog(thresholds, newest, now):
+        why = f"{number:,} deliveries are due, more each minute for {thresholds.growing_minutes} minutes."
         yield AlertName.BACKLOG_GROWS, why
     if are_numbers_late(newest, now):
         yield AlertName.NUMBERS_LATE, f"No minute was counted since {newest:%Y-%m-%d %H:%M} UTC."
@@ -179,11 +179,12 @@ def failing_subscribers(thresholds: AlertThresholds, last: LastMinutes) -> dict[
     return {key: one for key, one in last.numbers.items() if key and thresholds.is_failing(one.failed, one.eligible)}
 
 
-def growing_backlog(thresholds: AlertThresholds) -> int:
-    """Return how many deliveries were unfinished after the last minute counted if the backlog grows, else 0."""
-    newest = MinuteTotal.objects.order_by("-minute")[: thresholds.growing_minutes + 1]
-    counted = [one for one in newest.values_list("unfinished", flat=True) if one is not None]
-    return counted[0] if thresholds.is_growing(counted[::-1]) else 0
+def growing_backlog(thresholds: AlertThresholds, newest: datetime, now: datetime) -> int:
+    """Return how many deliveries were due after the last minute counted if they grow in number until now, else 0."""
+    since = newest - timedelta(minutes=thresholds.growing_minutes)
+    minutes = MinuteTotal.objects.filter(minute__range=(since, newest), due__isnull=False)
+    due = [one or 0 for one in minutes.order_by("minute").values_list("due", flat=True)]
+    return due[-1] if thresholds.is_growing(due) and not are_numbers_late(newest, now) else 0
 
 
 def beat_seen() -> datetime | None:

@@ -64,7 +64,7 @@ def _last_minute(newest: datetime) -> Iterator[Metric]:
 
 
 def _last_hour(newest: datetime) -> Iterator[Metric]:
-    """Yield which share of the deliveries to a subscriber failed, and how much was unfinished at the end."""
+    """Yield which share of the deliveries to a subscriber failed, and how much was due at the end."""
     numbers = live_numbers.by_subscriber_of_published(newest).numbers
     failed = {key: one.failed / one.eligible for key, one in numbers.items() if key and one.failed}
     worst = sorted(failed, key=lambda key: -failed[key])[:MAX_SUBSCRIBERS]
@@ -74,9 +74,9 @@ def _last_hour(newest: datetime) -> Iterator[Metric]:
     for key, name in Subscriber.objects.filter(pk__in=worst).values_list("pk", "name"):
         ratio.add_metric([name], failed[key])
     yield ratio
-    unfinished = MinuteTotal.objects.values_list("unfinished", flat=True).get(minute=newest)
-    if unfinished is not None:
-        yield GaugeMetricFamily("broker_unfinished_deliveries", "After the last minute counted; about.", unfinished)
+    due = MinuteTotal.objects.values_list("due", flat=True).get(minute=newest)
+    if due is not None:
+        yield GaugeMetricFamily("broker_due_deliveries", "Due after the last minute counted, to a limit.", due)
 
 
 def _waiting(now: datetime) -> Iterator[Metric]:

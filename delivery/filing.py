@@ -2,11 +2,18 @@
 
 from typing import Final, LiteralString
 
+from subscriptions.names import OWN_EVENTS
+
 IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
 """Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
 
 IS_SENT_IN: Final = "s.is_sending AND CASE l.lane WHEN 'main' THEN s.diverted_since IS NULL ELSE NOT s.half_open END"
 """Whether a line `l` sends to a subscription `s`: a main line to half-open ones, and a retry line to diverted ones."""
+
+IS_OWN: Final = f"""
+  starts_with(COALESCE((SELECT name FROM subscriptions_eventtype WHERE id = s.event_type_id), s.event_pattern),
+              '{OWN_EVENTS}')"""
+"""Whether a subscription `s` is to events of the broker's own."""
 
 LINE: Final = "LATERAL (SELECT * FROM delivery_line n WHERE n.id = {} ORDER BY n.epoch DESC LIMIT 1)"
 """A line, to be joined by statements that do not know its epoch; format with its id.

@@ -121,7 +121,7 @@ def _of_published(newest: dt.datetime | None, now: dt.datetime) -> Iterator[Item
     thresholds = settings.ALERT_THRESHOLDS
     yield from _held_up(blocked_lines(thresholds, now), late_subscribers(thresholds, now), now)
     if newest:
-        yield from _growing()
+        yield from _growing(newest, now)
         last = live_numbers.by_subscriber_of_published(newest)
         yield from _failing(failing_subscribers(thresholds, last), last.minutes)
 
@@ -159,10 +159,10 @@ def _held_up(blocked: Sequence[HeldLine], late: Mapping[int, Backlog], now: dt.d
         yield _more(more, label("waiting", "warning"))
 
 
-def _growing() -> Iterator[Item]:
+def _growing(newest: dt.datetime, now: dt.datetime) -> Iterator[Item]:
     """Tell whether more and more waits."""
-    if number := growing_backlog(settings.ALERT_THRESHOLDS):
-        why = "More deliveries are unfinished with every minute: start workers, or look for slow endpoints."
+    if number := growing_backlog(settings.ALERT_THRESHOLDS, newest, now):
+        why = "More deliveries are due with every minute: start workers, or look for slow endpoints."
         yield Item("Backlog", label("grows", "warning"), why, waiting=f"{number:,}")
 
 

@@ -12,12 +12,16 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.believed_clock import BELIEVED_CLOCK
+from delivery.dispatch.turn_floors import WAITS
+from delivery.filing import IS_OWN
 from delivery.maintenance.partitions import summarize_times
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
 TOTALS_KEPT_HOURS: Final = 48
 COUNTS_KEPT_HOURS: Final = 2
 """Those by subscriber and event type, of which only the last hour is read: they may be thousands for each minute."""
+MAX_DUE: Final = 1_000_000
+"""Largest number of due deliveries: counting as many takes about a second."""
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
 
 NEXT: Final = f"""
@@ -56,6 +60,18 @@ SELECT LEAST(day - 1, delivery_filing_day()), GREATEST(day, delivery_filing_day(
 """Under which days a minute's deliveries may be filed: those of midnight under the day before, those of a clock that
 was set back, or of late maintenance, under another."""
 
+DUE: Final = f"""
+WITH sending AS MATERIALIZED (
+  SELECT s.id FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   WHERE s.is_sending AND NOT s.half_open AND s.delivery_mode = 'PUSH' AND u.status = 'ACTIVE' AND NOT {IS_OWN})
+SELECT count(*) FROM (
+  SELECT FROM sending w CROSS JOIN LATERAL (
+    SELECT d.not_before FROM delivery_open d WHERE {WAITS.format("w.id")}
+     ORDER BY d.subscription_id, d.id LIMIT {MAX_DUE}) d
+   WHERE d.not_before IS NULL OR d.not_before <= clock_timestamp() LIMIT {MAX_DUE}) one
+"""
+"""How many deliveries wait for nothing but their turn, without the broker's own events."""
+
 COUNT: Final = f"""
 WITH ended AS MATERIALIZED (
   SELECT subscriber_id, event_type_id,
@@ -82,8 +98,8 @@ counts AS (
          COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
          COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
     FROM ended GROUP BY subscriber_id, event_type_id)
-INSERT INTO delivery_minutetotal (minute, unfinished, deliveries, delivered, eligible, buckets, bucket_counts)
-SELECT %(minute)s, pg_stat_get_live_tuples('delivery_open'::regclass),
+INSERT INTO delivery_minutetotal (minute, due, deliveries, delivered, eligible, buckets, bucket_counts)
+SELECT %(minute)s, %(due)s::int,
        COALESCE(sum(deliveries), 0), COALESCE(sum(delivered), 0), COALESCE(sum(eligible), 0),
        COALESCE(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
        COALESCE(array_agg(deliveries ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
@@ -101,11 +117,12 @@ def count_minutes() -> int:
             return 0
         minutes = rows(NEXT, [now])
         for (minute,) in minutes:
-            count_minute(minute)
+            is_last = now < minute + dt.timedelta(minutes=2)
+            count_minute(minute, rows(DUE)[0][0] if is_last else None)
         return len(minutes)
 
 
-def count_minute(minute: dt.datetime) -> None:
+def count_minute(minute: dt.datetime, due: int | None = None) -> None:
     """Count what ended in a minute, and forget what is too old; in the caller's transaction."""
     ((first, last),) = rows(FILED, [minute])
     summarize_times(first, last)
@@ -117,4 +134,4 @@ def count_minute(minute: dt.datetime) -> None:
         " ('max_parallel_workers_per_gather', '0')) AS settings (name, value)"
     )
     rows(FORGET, {"minute": minute})
-    rows(COUNT, {"minute": minute, "first": first, "last": last})
+    rows(COUNT, {"minute": minute, "due": due, "first": first, "last": last})

@@ -963,7 +963,7 @@ class Migration(migrations.Migration):
                     django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), size=None),
                 ),
                 ("minute", models.DateTimeField(primary_key=True, serialize=False)),
-                ("unfinished", models.IntegerField(null=True)),
+                ("due", models.IntegerField(null=True)),
             ],
             options={"abstract": False},
         ),

@@ -244,8 +244,8 @@ class MinuteTotal(EndedInMinute):
     """What ended in one minute; the newest row is the last minute that was counted."""
 
     minute = models.DateTimeField(primary_key=True)
-    unfinished = models.IntegerField(null=True)
-    """How many deliveries were unfinished when it was counted, by PostgreSQL's statistics."""
+    due = models.IntegerField(null=True)
+    """How many deliveries were due when it was over; None if it was counted later."""
 
     def __str__(self) -> str:
         return f"{self.minute:%Y-%m-%d %H:%M}"

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch.turn_floors import WAITS
-from delivery.status.line_status import IS_OWN, MAX_COUNTED
+from delivery.filing import IS_OWN
+from delivery.status.line_status import MAX_COUNTED
 
 MAX_COUNTED_IN_ALL: Final = 100_000
 """Deliveries counted for one page, divided among the subscriptions for which something waits."""

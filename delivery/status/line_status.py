@@ -11,8 +11,7 @@ from django.db.models.enums import TextChoices
 from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
 from delivery.dispatch.diversion import RETRIED
-from delivery.filing import APART, IS_SENT_IN, LINES_APART
-from subscriptions.names import OWN_EVENTS
+from delivery.filing import APART, IS_OWN, IS_SENT_IN, LINES_APART
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
@@ -31,11 +30,6 @@ HELD_GROUPS: Final = "waits_for = 'RELEASE' ORDER BY id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 """Deliveries in a mailbox are in no line (contract 9.1)."""
-
-IS_OWN: Final = f"""
-  starts_with(COALESCE((SELECT name FROM subscriptions_eventtype WHERE id = s.event_type_id), s.event_pattern),
-              '{OWN_EVENTS}')"""
-"""Whether a subscription `s` is to events of the broker's own."""
 
 HOLDS: Final = f"""
   SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures, s.id IS NOT NULL AND {IS_OWN} AS is_own

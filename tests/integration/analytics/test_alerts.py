@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,11 +62,11 @@ def held(subscription: Subscription, reason: str = "answered 503") -> None:
     Hold.objects.create(delivery=delivery, line_id=delivery.line_id or 0, reason=reason, failures=1, since=LONG_AGO)
 
 
-def grows(_: Subscription) -> None:
-    for ago in range(THRESHOLDS.growing_minutes + 1):
+def grows(_: Subscription, minutes_ago: Sequence[int] = range(THRESHOLDS.growing_minutes + 1)) -> None:
+    for ago in minutes_ago:
         minute(ago)
     for ago, one in enumerate(MinuteTotal.objects.order_by("-minute")):
-        MinuteTotal.objects.filter(pk=one.pk).update(unfinished=5000 - ago)
+        MinuteTotal.objects.filter(pk=one.pk).update(due=5000 - ago)
 
 
 def fails_to_summarize(_: Subscription) -> None:
@@ -146,6 +146,14 @@ def test_however_many_look_one_finds_out_and_an_alert_fires_once(monkeypatch: py
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(look_in_a_thread, range(8))) == len(computed) == 1
     assert Announcement.objects.get().kind == alerts.FIRING
+
+
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize("minutes_ago", [range(10, 21), [*range(5), *range(6, 12)]], ids=["late", "with a gap"])
+def test_a_backlog_grows_only_in_consecutive_minutes_until_now(minutes_ago: Sequence[int]) -> None:
+    grows(factories.subscription(), minutes_ago)
+    look()
+    assert Alert.objects.get(name=AlertName.BACKLOG_GROWS).met_since is None
 
 
 @pytest.mark.behaviour("11.8")

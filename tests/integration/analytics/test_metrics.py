@@ -51,7 +51,7 @@ def fill() -> None:
     why = {"reason": "no answer: SSL certificate problem", "failures": 1, "since": first.created_at}
     Hold.objects.create(delivery=first, line=broker.line_of(shop.subscriber), **why)
     minute(0, of=idle, took={100: 9}, failed=1)
-    MinuteTotal.objects.update(unfinished=7)
+    MinuteTotal.objects.update(due=7)
     every = IntervalSchedule.objects.create(every=30, period="seconds")
     PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
     Run.objects.create(state=RunState.FAILED, started_at=timezone.now(), ended_at=timezone.now())
@@ -78,7 +78,7 @@ def test_metrics_say_what_the_dashboard_says() -> None:
     ones = ("broker_held_lines", "broker_workers", "broker_redis_up", "broker_last_summary_failed")
     assert [found[name, ""] for name in ones] == [1, 1, 1, 1]
     assert (found["broker_last_hour_failed_ratio", "idle"], found["broker_clock_doubted", ""]) == (0.1, 0)
-    assert (found["broker_unfinished_deliveries", ""], found["broker_beat_seen_seconds", ""] < 60) == (7, True)
+    assert (found["broker_due_deliveries", ""], found["broker_beat_seen_seconds", ""] < 60) == (7, True)
     assert 600 <= found["broker_longest_hold_seconds", "tls"] < 700
 
 

@@ -10,8 +10,10 @@ from django.utils import timezone
 from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.maintenance.minutes import COUNTS_KEPT_HOURS, TOTALS_KEPT_HOURS, count_minutes
 from delivery.models import Delivery, Line, Message, MinuteCount, MinuteTotal
+from delivery.pause import pause_one
 from subscriptions.models import Subscriber, Subscription
-from tests.support import factories
+from tests.integration.analytics.test_live_numbers import waiting
+from tests.support import broker, factories
 from tests.support.stored_summaries import bucket_of
 
 MINUTE = dt.timedelta(minutes=1)
@@ -103,6 +105,24 @@ def test_what_was_missed_is_made_up_for_once(last: dt.datetime) -> None:
     assert [count_minutes() for _ in range(4)] == [1, 1, 1, 0]
     assert [total(last - number * MINUTE)[0] for number in range(3)] == [1, 1, 1]
     assert MinuteCount.objects.count() == 3
+    dues = MinuteTotal.objects.order_by("minute").values_list("due", flat=True)
+    assert [*dues] == [None, None, None, 0], "nobody knows what was due at the end of those before"
+
+
+@pytest.mark.behaviour("11.8")
+def test_what_is_due_after_a_minute_is_what_waits_for_its_turn_only(last: dt.datetime) -> None:
+    shop, paused, box, inactive = (factories.subscription() for _ in range(4))
+    own = factories.subscription(event_pattern="Broker.*")
+    pause_one(paused.pk, reason="")
+    Subscription.objects.filter(pk=box.pk).update(delivery_mode="PULL", endpoint="")
+    broker.inactivate(inactive.subscriber)
+    for one in (shop, shop, paused, box, inactive, own):
+        waiting(one, 1)
+    waiting(shop, 1, not_before=timezone.now() + HOUR, waits_for="START")
+    waiting(shop, 1, status="HELD", waits_for="RELEASE")
+    waiting(shop, 1, due_at=timezone.now() + HOUR, waits_for="RETRY")
+    count_minutes()
+    assert MinuteTotal.objects.get(minute=last).due == 2
 
 
 def test_totals_are_kept_for_two_days_and_counts_for_two_hours_but_none_of_a_clock_that_was_ahead(
