@@ -10,6 +10,7 @@ from django.conf import settings as configured
 from django.test import Client
 from django.urls import URLPattern, reverse
 from django.utils import timezone
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from broker_project.core.api import pagination
@@ -242,6 +243,13 @@ def test_a_limited_key_makes_links_that_are_limited_too(own: Subscription) -> No
     named = {"key": key.pk, "prefix": key.prefix, "subscriber": "warehouse", "label": "ann", "log_level": "info"}
     seen = [one for one in logs if one["event"].startswith("portal.")]
     assert seen == [{"event": f"portal.{what}", **named} for what in ("link_created", "opened", "left")]
+
+
+def test_a_change_in_the_portal_is_logged_with_its_label(management: Client, own: Subscription) -> None:
+    browser = opened(linked(management, label="ann"))
+    with capture_logs(processors=[merge_contextvars]) as logs:
+        send(browser, f"/portal/subscriptions/{own.pk}/pause")
+    assert [one.get("label") for one in logs if one["event"] == "api.changed"] == ["ann"]
 
 
 def test_a_subscriber_is_not_told_of_settings(portal: Client, own: Subscription) -> None:
