@@ -95,4 +95,4 @@ def _why(subscriber: Subscriber, status: LineStatus, backlog: Backlog | None, no
         return WHY[status.state]
     if backlog and backlog.is_oldest_in_mailbox:
         return "Messages wait in its mailbox to be fetched."
-    return "Everything is delivered." if backlog is None else "It is being sent its deliveries."
+    return "Nothing waits." if backlog is None else "It is being sent its deliveries."

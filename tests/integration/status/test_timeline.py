@@ -198,7 +198,7 @@ def test_a_subscriber_says_in_one_sentence_how_it_is_doing(wanted: Subscription)
     def sentence() -> str:
         return subscriber_status(wanted.subscriber, now).sentence(now)
 
-    assert sentence() == "Everything is delivered."
+    assert sentence() == "Nothing waits."
     broker.publish_numbered(wanted.event_type, 3)
     Delivery.objects.open().update(created_at=now - timedelta(minutes=6))
     assert sentence() == ("Its deliveries can be sent, and wait for a worker. 3 deliveries wait, the oldest for 6 min.")
