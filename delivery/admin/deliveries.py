@@ -38,6 +38,7 @@ from delivery.admin.read_only import (
     links_to,
     may_see_contents,
     plural,
+    published_by,
     yes_or_no,
 )
 from delivery.admin.replayable import OF_MESSAGE_AND_SUBSCRIPTION, ReplayableAdmin, statuses_in, subscriptions_in
@@ -233,8 +234,7 @@ def _origin_of(delivery: Delivery, message: Message | None) -> str:
     linked = link_to("delivery_message", message.pk)
     if delivery.subscription_id is None:
         return format_html("The reply to a callback: message {}.", linked)
-    by = f"by {message.publisher}" if message.publisher else "with a management key"
-    return format_html("Published {}: message {}.", by, linked)
+    return format_html("Published {}: message {}.", published_by(message), linked)
 
 
 def _editable_text(delivery: Delivery) -> str | None:

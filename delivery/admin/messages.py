@@ -1,13 +1,14 @@
 """Messages in the admin: what was published, who received it and why, and resubmission if none did."""
 
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html_join
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.lists import Candidates, OfContents, several_filter, text_filter
@@ -34,6 +35,7 @@ from delivery.admin.read_only import (
     link_to,
     link_to_list,
     payload_of,
+    published_by,
     subscription_link,
 )
 from delivery.admin.search import of_contents
@@ -43,6 +45,7 @@ from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import MAX_EXPLAINED, explain_message
+from delivery.status.timeline import Moment
 from delivery.statuses import DeliveryStatus
 
 RESUBMITTING: Final = (
@@ -84,6 +87,24 @@ def _explanation_table(message: Message) -> SafeString:
     return table(["subscription", "by today's configuration", "because", "term by term"], rows)
 
 
+def _story_of(message: Message) -> list[Moment]:
+    """Return who published a message and when, then how its deliveries ended, and last those that have not."""
+    if message.answers:
+        origin = format_html("The reply to a callback of message {}.", link_to("delivery_message", message.answers))
+    else:
+        origin = format_html("Published {}: {}.", published_by(message), MessageOutcome(message.outcome).label)
+    story = [Moment(message.published_at, origin)]
+    for one in sorted(
+        _deliveries_of(message), key=lambda one: (one.finished_at is None, one.finished_at or one.created_at)
+    ):
+        status = DeliveryStatus(one.status_at(timezone.now())).label
+        to = format_html(" to {}", subscription_link(one.subscription)) if one.subscription else ""
+        reason = f" ({one.reason})" if one.reason else ""
+        text = format_html("{}{}: {}{}.", link_to("delivery_delivery", one.pk), to, status, reason)
+        story.append(Moment(one.finished_at, text, next_try_at=one.next_try_at))
+    return story
+
+
 SubscriberFilter: Final = text_filter("subscriber that gets it", "subscriber")
 StatusFilter: Final = several_filter(
     "status of a delivery", "status", dict(DeliveryStatus.choices), lambda rows, _: rows
@@ -113,6 +134,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         *("destination", "expires_at", "not_before", "copy_link", "answers_link"),
         *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
+    change_form_outer_before_template = "delivery/delivery_story.html"
     contents = ("filter_string", "header_table", "payload", "explanation_table")
     actions_detail: ClassVar[tuple[str, ...]] = ("try_filters", "resubmit")
     not_read_for_actions = ("body",)
@@ -154,6 +176,13 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
             path("dry-run/", view(partial(dry_run_page, self)), name="delivery_message_dry_run"),
             *super().get_urls(),
         ]
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Message, **options: Any
+    ) -> HttpResponse:
+        """Show its story above its fields."""
+        context |= {"moments": _story_of(obj)}
+        return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
     @action(description="Try filters on it", permissions=["view"], icon="science")
     def try_filters(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature

@@ -204,6 +204,11 @@ def may_see_contents(request: HttpRequest) -> bool:
     return request.user.has_perm("delivery.view_payload")
 
 
+def published_by(message: Message) -> str:
+    """Return who published a message, as the end of a sentence."""
+    return f"by {message.publisher}" if message.publisher else "with a management key"
+
+
 def payload_of(message: Message) -> SafeString:
     """Return a message's body as text, cut after `MAX_SHOWN_BYTES`."""
     rest = message.size - MAX_SHOWN_BYTES

@@ -104,7 +104,7 @@ def test_a_messages_page_links_its_subscriptions(admin: Client, client: Client, 
     made = factories.subscription(event_type=event_type, endpoint="PUT:https://tracker.example:8443/hook?a=b")
     publish(client, b"1")
     page = shown(admin.get(f"/admin/delivery/message/{Message.objects.get().pk}/change/"))
-    assert page.count(f">{made.pk}: {made}, tracker.example:8443</a>") == 2
+    assert page.count(f">{made.pk}: {made}, tracker.example:8443</a>") == 3
     assert "by today&#x27;s configuration" in page
 
 
