@@ -11,6 +11,9 @@ from delivery.models import ReplayState
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Status
 
+MAX_MILLISECONDS: Final = 1000
+"""Longer times are shown in seconds."""
+
 register = template.Library()
 
 STATES: Final[dict[str, type[Choices]]] = {
@@ -36,3 +39,11 @@ def moment(text: str | None) -> str:
 def percent(share: float | None) -> str:
     """Return a share of 1 in percent; a dash for none."""
     return "-" if share is None else f"{share * 100:.2f} %"
+
+
+@register.filter
+def duration(milliseconds: float | None) -> str:
+    """Return a time, from a second on in seconds; a dash for none."""
+    if milliseconds is None:
+        return "-"
+    return f"{milliseconds:.0f} ms" if milliseconds < MAX_MILLISECONDS else f"{milliseconds / 1000:.1f} s"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as configured
+from django.template import Context, Template
 from django.test import Client
 from django.urls import URLPattern, reverse
 from django.utils import timezone
@@ -330,6 +331,11 @@ def test_a_filter_is_tried_before_it_is_saved(portal: Client, own: Subscription)
     assert send(portal, address, filter=tried, save="", version="1").status_code == 302
     own.refresh_from_db()
     assert own.filter == tried
+
+
+@pytest.mark.parametrize(("milliseconds", "text"), [(None, "-"), (999, "999 ms"), (54_247, "54.2 s")])
+def test_times_of_a_second_or_more_are_shown_in_seconds(milliseconds: int | None, text: str) -> None:
+    assert Template("{% load portal %}{{ it|duration }}").render(Context({"it": milliseconds})) == text
 
 
 def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, management: Client, receiver: Receiver) -> None:
