@@ -106,13 +106,15 @@ MAX_IN_FLIGHT: Final = 4_000
 MAX_EXTRA_SLOTS: Final = 2_000
 """Slots beyond the first of each line: lines that send several at a time leave room for other lines."""
 
-# What may end its process
-MAX_UNCLEAN_ENDS: Final = 2
-"""What was in flight at so many ends of a worker in a row is sent alone: one can have any cause (contract 4.19)."""
-LONE_PROCESSES: Final = 4
-"""Child processes that send one such delivery each: 60 MB each, for as long as there are some."""
-LONE_GRACE_SECONDS: Final = 10
-"""A child process that says nothing this long after its request's time-out hangs, and is ended."""
+# Poison messages
+MAX_CRASHES: Final = 2
+"""What was in flight when so many workers in a row lost their lease is isolated: one can have any cause (4.19)."""
+MAX_ISOLATED_PROCESSES: Final = 4
+"""Of a worker, which send one such delivery each: 60 MB each."""
+ISOLATION_WAIT_SECONDS: Final = 0.25
+"""How often a delivery that waits for such a process looks whether it is ready."""
+ISOLATED_GRACE_SECONDS: Final = 10
+"""A process that says nothing this long after its request's time-out hangs, and is ended."""
 
 # When the database fails, or refuses
 DATABASE_RETRY_SECONDS: Final = 0.25

@@ -146,7 +146,7 @@ KINDS: Final = {
 _OWN: Final = re.compile(
     r"expired|answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
     r"|unread for \d+ days?|redeliveries used up: not acknowledged \d+ times?|purged[A-Za-z ]*"
-    r"|no process was free to run the script|its request ended the process that sent it, alone \(.*\)"
+    r"|no process was free to run the script|its request ended the process that sent nothing else \(.*\)"
     r"|The endpoint answered \d{3} with (more than [\d,]+ bytes|fewer bytes than it promised)\."
     r"|The endpoint answered with the status \d+, which cannot be passed on\."
 )

@@ -219,7 +219,7 @@ def _undecided(now: dt.datetime) -> Iterator[Item]:
     held = Delivery.objects.open().filter(waits_for=WaitsFor.RELEASE).oldest_first()
     if times := held.values_list("created_at", flat=True)[:MAX_COUNTED]:
         where = link(f"{reverse('admin:delivery_delivery_changelist')}?status__exact=HELD", "Deliveries")
-        why = "Their filter or script failed. Release or cancel them."
+        why = "Their reasons say why. Release or cancel them."
         badge_of_held = badge(DeliveryStatus.HELD, STATUS_COLOURS)
         yield Item(where, badge_of_held, why, relative(times[0], now), counted(len(times)))
 

@@ -16,8 +16,8 @@ from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, 
 from delivery.limits import (
     CAPACITY,
     LEASE_SECONDS,
+    MAX_CRASHES,
     MAX_LINE_BYTES,
-    MAX_UNCLEAN_ENDS,
     RETRY_LINE_REST_SECONDS,
     SWEEP_SLICE,
 )
@@ -156,7 +156,7 @@ sent AS MATERIALIZED (
 unknown AS (
   UPDATE delivery_open d
      SET status = 'PENDING', uncertain = true,
-         unclean_ends = LEAST(d.unclean_ends + 1, {MAX_UNCLEAN_ENDS})
+         crash_count = LEAST(d.crash_count + 1, {MAX_CRASHES})
     FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING d.id, d.line_id),
 held AS (
@@ -211,7 +211,7 @@ sent AS MATERIALIZED (
 unknown AS (
   UPDATE delivery_open d
      SET status = 'PENDING', uncertain = true,
-         unclean_ends = LEAST(d.unclean_ends + 1, {MAX_UNCLEAN_ENDS})
+         crash_count = LEAST(d.crash_count + 1, {MAX_CRASHES})
     FROM sent WHERE NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING d.id, d.group_id),
 gone AS (

@@ -270,14 +270,14 @@ class Sockets:
         """Held while ringing: otherwise the descriptor could be closed, and be another file by then."""
         self._is_open = True
         self._poll.register(self._bell, select.EPOLLIN)
-        self._other = -1
+        self._others: set[int] = set()
         self._watched: set[int] = set()
         self._timer_at: float | None = None
 
     def act(self, end: float) -> bool:
         """Wait for something to happen, at most until `end` (time since boot), and let libcurl act on it.
 
-        Returns whether the bell was rung, or there is something on the other descriptor.
+        Returns whether the bell was rung, or there is something on another descriptor.
         """
         now = boot_clock.since_boot()
         if self._timer_at is not None and self._timer_at <= now:
@@ -295,7 +295,7 @@ class Sockets:
             elif descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 interrupted = True
-            elif descriptor == self._other:
+            elif descriptor in self._others:
                 interrupted = True
             else:  # a kept connection on which something has come, or that has ended, while nobody uses it
                 with suppress(OSError):  # it may be closed by now
@@ -304,7 +304,7 @@ class Sockets:
 
     def watch_too(self, descriptor: int) -> None:
         """Let `act` return when this one is readable; the caller reads it."""
-        self._other = descriptor
+        self._others.add(descriptor)
         self._poll.register(descriptor, select.EPOLLIN)
 
     def ring(self) -> None:

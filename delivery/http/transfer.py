@@ -87,8 +87,8 @@ class RequestNotCompleted:
     """Whether nothing is sent to its address."""
     is_abandoned: bool = False
     """Whether it was sent, and ended because another worker may send it again."""
-    ended_process: bool = False
-    """Whether the process that sent it, and nothing else, has ended."""
+    is_poison: bool = False
+    """Whether the process that sent it, and nothing else, has ended (contract 4.19)."""
 
 
 class Lease(Protocol):

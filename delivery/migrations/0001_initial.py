@@ -144,7 +144,7 @@ class Migration(migrations.Migration):
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("sequence", models.BigIntegerField(blank=True, null=True)),
                 ("uncertain", models.BooleanField(db_default=False, default=False)),
-                ("unclean_ends", models.SmallIntegerField(db_default=0, default=0, editable=False)),
+                ("crash_count", models.SmallIntegerField(db_default=0, default=0, editable=False)),
                 ("unreceived", models.BooleanField(db_default=False, default=False)),
                 ("ordering_key", models.TextField(blank=True, db_collation="C", null=True)),
                 ("fetches", models.IntegerField(db_default=0, default=0)),

@@ -75,8 +75,8 @@ class Delivery(models.Model):
     """Its number in its subscriber's line, given when it is first sent, never changed (contract 4.10)."""
     uncertain = models.BooleanField(default=False, db_default=False)
     """Whether the outcome of an earlier request is unknown (contract 4.11)."""
-    unclean_ends = models.SmallIntegerField(default=0, db_default=0, editable=False)
-    """How many ends of a worker in a row its request was in flight at, without an outcome between (contract 4.19)."""
+    crash_count = models.SmallIntegerField(default=0, db_default=0, editable=False)
+    """How many workers in a row lost their lease during its request, without an outcome between (contract 4.19)."""
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     fetches = models.IntegerField(default=0, db_default=0)

@@ -18,7 +18,7 @@ WHY: Final = {
     LineState.DIVERTED: "An endpoint hangs: its deliveries wait until it has answered in the retry line.",
     LineState.DEFERRED: "What waits has failed before, and is tried again.",
     LineState.PAUSED: "What waits is for subscriptions that are paused.",
-    LineState.AWAITING_RELEASE: "A filter or script failed. Release or cancel what is held.",
+    LineState.AWAITING_RELEASE: "All that waits is held, each for the reason given. Release or cancel it.",
     LineState.DELAYED: "Only messages that were published with a delay wait.",
     LineState.INACTIVE: "What waits is for subscriptions that are inactive.",
 }

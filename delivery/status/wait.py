@@ -31,7 +31,7 @@ def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
     if status in FINAL:
         return None
     if status == DeliveryStatus.HELD:
-        return WaitReason("Its filter or script failed. It waits until somebody releases or cancels it.")
+        return WaitReason(f"It is held: {delivery.reason}. It waits until somebody releases or cancels it.")
     if subscription is None:
         return WaitReason("The reply goes to the publisher's own address.", delivery.next_try_at)
     return _closed(subscription) or _of_open(delivery, subscription, status)

@@ -91,8 +91,8 @@ class Outgoing:
     """The number under which it was marked as IN_FLIGHT with its page; None: it is marked when it is sent."""
     callback_url: str = ""
     ordering_key: str = ""
-    is_suspect: bool = False
-    """Whether it may be what has ended workers: it is sent where nothing else is in flight (contract 4.19)."""
+    needs_isolation: bool = False
+    """Whether it may be a poison message: it is sent by a process of its own (contract 4.19)."""
 
     @property
     def webhook_id(self) -> str:

@@ -168,7 +168,7 @@ class Row(NamedTuple):
     size: int
     due_at: datetime | None
     ordering_key: str | None
-    unclean_ends: int
+    crash_count: int
     version: int | None
     """Of its destination's configuration."""
 

@@ -11,7 +11,7 @@ from broker_project.core.db import forget_connection, waits_until
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.notify import HintListener, Link
-from delivery.worker.alone import WorkerClient
+from delivery.http.client import HttpClient
 from delivery.worker.leases import Releaser
 from delivery.worker.rounds import NO_LINK, Rounds
 
@@ -33,7 +33,7 @@ class EventLoop(threading.Thread):
         super().__init__(name="event-loop", daemon=True)
         self.worker = worker
         self._on_failure = on_failure
-        self._client = WorkerClient(egress=egress, on_failure=on_failure)
+        self._client = HttpClient(egress=egress)
         self._releaser = Releaser(worker, self.take, on_failure)
         self._listener = HintListener(worker, partial(self.take, link=None))
         self.lines = Rounds(
@@ -45,6 +45,7 @@ class EventLoop(threading.Thread):
             queue_max_in_flight=queue_max_in_flight,
         )
         self.budget = self.lines.budget
+        self._client.watch_too(self.lines.isolation.fileno())
         self._inbox: list[tuple[str, Sequence[int], Link | None]] = []
         self._inbox_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -82,6 +83,7 @@ class EventLoop(threading.Thread):
             self._listener.stop()
             self._releaser.stop()
             self._client.close()
+            self.lines.isolation.close()
             if self.lines.scripts:
                 self.lines.scripts.close()
             forget_connection()
@@ -94,7 +96,7 @@ class EventLoop(threading.Thread):
             self.lines.want(queue, line_ids, link)
         if self._stopping.is_set():
             self.lines.stop()  # before they hear of their answers, or they would send once more
-        self.lines.answered(answers)
+        self.lines.answered(answers + self.lines.isolation.finished())
         if self.lines.scripts:
             self.lines.ran(self.lines.scripts.finished())
         with waits_until(self.lines.leases.database_deadline()):

@@ -29,6 +29,7 @@ from delivery.limits import (
 )
 from delivery.models import Lane
 from delivery.worker.buffer import RateLimiter, SlotShares
+from delivery.worker.isolation import Isolation
 from delivery.worker.line import ActiveLine
 from delivery.worker.queue import queue_line
 from delivery.worker.slots import Rest, Send, Slot
@@ -45,6 +46,7 @@ def active_line(
     queue_max_in_flight: int,
     extra_slots: int = MAX_EXTRA_SLOTS,
     rate_limiter: RateLimiter | None = None,
+    isolation: Isolation | None = None,
 ) -> ActiveLine:
     """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
 
@@ -52,7 +54,8 @@ def active_line(
     more than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
     """
     is_sender = claimed.lane == Lane.QUEUE
-    line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
+    line = ActiveLine(claimed, link, renewed_at)
+    line.rate_limiter, line.isolation = rate_limiter or line.rate_limiter, isolation or line.isolation
     resting = len(line.holds.resting(boot_clock.since_boot()))
     wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)

@@ -24,6 +24,7 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
+from delivery.worker.isolation import Isolation
 from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot
 
 
@@ -123,6 +124,8 @@ class ActiveLine:
     slot_shares: SlotShares = field(default_factory=SlotShares)
     rate_limiter: RateLimiter = field(default_factory=RateLimiter)
     """Shared by all lines of the process."""
+    isolation: Isolation = field(default_factory=Isolation)
+    """Also shared by all."""
     slots: list[Slot] = field(default_factory=list)
     """One where the order counts."""
 

@@ -11,7 +11,7 @@ from delivery.webhook.content import COLUMNS, MESSAGE
 
 ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
-    " d.ordering_key, d.unclean_ends"
+    " d.ordering_key, d.crash_count"
 )
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
@@ -130,7 +130,8 @@ page AS MATERIALIZED (
 -- if marks
 -- The first of each line, if nothing more is needed to send it than its message.
 first AS (
-  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.size, p.is_plain, o.sequence
+  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.size, o.sequence,
+         p.is_plain AND p.crash_count < %(max_crashes)s AS is_plain
     FROM page p JOIN owned o ON o.id = p.line_id
    ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (

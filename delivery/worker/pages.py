@@ -14,7 +14,7 @@ from django.db import Error
 from broker_project.core import boot_clock
 from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows
 from delivery.callbacks.address import CallbackTerms
-from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES, MAX_UNCLEAN_ENDS
+from delivery.limits import DATABASE_RETRY_SECONDS, MAX_CRASHES, MAX_MARKED_BYTES
 from delivery.webhook.content import Content, content_with, contents_of
 from delivery.webhook.destination import Destination, destinations_of, original_addresses
 from delivery.webhook.request import Outgoing
@@ -197,6 +197,7 @@ def _statement(
             "mark_as": array(line.mark_as for line in marking),
             "deferred_next": array(line.deferred_next for line in marking),
             "most": MAX_MARKED_BYTES,
+            "max_crashes": MAX_CRASHES,
         }
     if marking and settled:
         blocks.add("settles")
@@ -259,7 +260,7 @@ def _buffer_of(
                 times_deferred=row.times_deferred,
                 marked_as=first.sequence if first else None,
                 ordering_key=row.ordering_key or "",
-                is_suspect=row.unclean_ends >= MAX_UNCLEAN_ENDS,
+                needs_isolation=row.crash_count >= MAX_CRASHES,
             )
             parts[HEAD if first else row.part].append(delivery)
     return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Final, LiteralString, NamedTuple
@@ -12,7 +12,7 @@ from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
 from delivery.dispatch.turn_floors import GROUP_WAITS
-from delivery.limits import CUT_SHORT_SECONDS, MAX_UNCLEAN_ENDS, UNADDRESSED_SECONDS
+from delivery.limits import CUT_SHORT_SECONDS, MAX_CRASHES, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import Content, contents_of
@@ -31,7 +31,14 @@ from delivery.worker.buffer import (
     page_of,
 )
 from delivery.worker.slots import Reply, RequestSent, Rest, Send, Slot, Step, Story
-from delivery.worker.topic import next_from_buffer, outcome_of, settlement_of, to_settlement
+from delivery.worker.topic import (
+    is_isolated,
+    is_poison,
+    next_from_buffer,
+    outcome_of,
+    settlement_of,
+    to_settlement,
+)
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
 
@@ -72,7 +79,7 @@ The note need not be on disk yet: the settle that marks one of these as IN_FLIGH
 """
 
 OPEN_DELIVERIES: Final = """
-SELECT d.group_id, d.id, d.subscription_id, s.version + u.version, d.unclean_ends
+SELECT d.group_id, d.id, d.subscription_id, s.version + u.version, d.crash_count
   FROM unnest(%s::bigint[]) AS i (id)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING'
@@ -87,7 +94,7 @@ class Endpoint(NamedTuple):
 
     delivery_id: int
     destination: Destination
-    unclean_ends: int = 0
+    crash_count: int = 0
 
     @property
     def subscription_id(self) -> int:
@@ -151,7 +158,7 @@ class OutgoingGroup:
             times_deferred=self.cycles,
             group_id=self.id,
             callback_url=self.callback_url,
-            is_suspect=endpoint.unclean_ends >= MAX_UNCLEAN_ENDS,
+            needs_isolation=endpoint.crash_count >= MAX_CRASHES,
         )
 
 
@@ -176,12 +183,14 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
     leaves out endpoints that keep half of the slots waiting.
     """
     line, slot_shares = slot.line, slot.line.slot_shares
-    uncertain, ended_count, refused = group.uncertain, 0, 0
+    uncertain, ended_count, refused, held = group.uncertain, 0, 0, 0
     left = group.in_turn(shuffle, slot_shares)
     for tried in count():
         if line.stopping:
             return
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
+        if delivery.needs_isolation and not (yield from is_isolated(slot, delivery)):
+            return
         subscription_id, since = left[0].subscription_id, boot_clock.since_boot()
         slot_shares.join(subscription_id, since)
         sent = yield Send(delivery)
@@ -199,8 +208,14 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
         left = [endpoint for endpoint in left[1:] if not slot_shares.is_full(endpoint.subscription_id)]
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
-        again = None if left else _pause(group, ended=ended_count, refused=refused)
-        slot.ended = to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
+        held += is_poison(sent)
+        line.has_hint |= held > tried  # the group is read at once, and waits for a release
+        again = None if left or held > tried else _pause(group, ended=ended_count, refused=refused)
+        slot.ended = (
+            replace(settlement_of(line.id, delivery, sent), again=again)
+            if is_poison(sent)
+            else to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
+        )
         if not left:
             return
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
@@ -251,9 +266,9 @@ def _endpoints_of(waiting: Rows) -> Mapping[int, Sequence[Endpoint]]:
     """Return by group where it may be sent now; a group that nobody can take now is missing."""
     destinations = destinations_of({subscription_id: version for _, _, subscription_id, version, _ in waiting})
     endpoints: dict[int, list[Endpoint]] = defaultdict(list)
-    for group_id, delivery_id, subscription_id, _, unclean_ends in waiting:
+    for group_id, delivery_id, subscription_id, _, crash_count in waiting:
         if destination := destinations.get(subscription_id):
-            endpoints[group_id].append(Endpoint(delivery_id, destination, unclean_ends))
+            endpoints[group_id].append(Endpoint(delivery_id, destination, crash_count))
     return endpoints
 
 

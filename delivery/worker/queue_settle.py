@@ -10,11 +10,13 @@ from delivery.worker.settle_sql import (
     ENDED,
     ENDS_ANNOUNCED,
     FINAL_STATUS,
+    KEPT,
     OWNED,
     REASON,
     RECORDED,
     RESULT,
     SETTLEMENT,
+    STAYS,
     UNCERTAIN,
     WRITTEN,
 )
@@ -42,7 +44,7 @@ touched AS (
 answered AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'
-     AND (s.status <> 'PENDING' OR d.cancel_requested)
+     AND NOT ({STAYS})
   RETURNING {_ANSWERED}, {ANSWER}),
 won AS (
   DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = ANY (ARRAY[a.group_id])
@@ -64,11 +66,12 @@ filed AS ({FILE_GONE}),
 -- What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, unclean_ends = 0, reason = {REASON},
-         times_deferred = d.times_deferred + 1
+     SET {KEPT},
+         waits_for = CASE s.status WHEN 'HELD' THEN 'RELEASE' ELSE d.waits_for END,
+         times_deferred = d.times_deferred + (s.status = 'PENDING')::int
     FROM settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'
-     AND s.status = 'PENDING' AND NOT d.cancel_requested
+     AND {STAYS}
   RETURNING d.id, d.attempts, {ANSWER}),
 tried AS MATERIALIZED (
   SELECT g.id, s.again, s.uncertain,

@@ -20,7 +20,7 @@ from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
 from delivery.limits import REFUSED_GROUP_SECONDS
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import UNFINISHED, DeliveryStatus
 from delivery.webhook.destination import NEVER_CONFIGURED
 from delivery.webhook.request import Outgoing, request_of
 from delivery.worker.buffer import BodyBudget
@@ -114,7 +114,7 @@ class Settling:
         }
 
     def _needs_of_lines(self) -> dict[str, bool]:
-        stays = any(one.status is DeliveryStatus.PENDING for one in self.settlements)
+        stays = any(one.status in UNFINISHED for one in self.settlements)
         not_taken = [one for one in self.settlements if one.status in NOT_TAKEN]
         effects = [one.side_effects for one in self.settlements if one.side_effects]
         return {
@@ -323,7 +323,7 @@ class RoundTrip:
         """Build the requests of what is being marked; they leave once the marks are known."""
         for kind in self._asked:
             for slot in kind.slots:
-                if isinstance(slot.step, Send) and not slot.step.delivery.is_suspect:
+                if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
                     slot.step.request = request_of(slot.step.delivery)
 
     def _follow_up(self, kind: Settling) -> None:

@@ -14,6 +14,7 @@ from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.notify import HintListener, Link
+from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.limits import (
     HANGS_SECONDS,
@@ -30,8 +31,8 @@ from delivery.limits import (
 )
 from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
-from delivery.worker.alone import WorkerClient, hold
 from delivery.worker.buffer import BodyBudget, RateLimiter
+from delivery.worker.isolation import Isolation
 from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
@@ -67,7 +68,7 @@ class Rounds:
 
     def __init__(
         self,
-        client: WorkerClient,
+        client: HttpClient,
         releaser: Releaser,
         terms: CallbackTerms,
         listener: HintListener,
@@ -79,6 +80,7 @@ class Rounds:
         self.queue_max_in_flight = queue_max_in_flight
         """Messages that each QUEUE sender has in flight."""
         self.rate_limiter = RateLimiter()
+        self.isolation = Isolation()
         self._wanted: dict[int, tuple[str, Link]] = {}
         """Lines to claim, with their Celery queue and the task that asked for them."""
         self._is_stopping = False
@@ -148,6 +150,7 @@ class Rounds:
                 queue_max_in_flight=self.queue_max_in_flight,
                 extra_slots=extra_slots,
                 rate_limiter=self.rate_limiter,
+                isolation=self.isolation,
             )
             extra_slots -= len(line.slots) - 1
             lines.append(line)
@@ -184,11 +187,6 @@ class Rounds:
                 continue
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
-            elif answer.failure and answer.failure.ended_process:
-                if hold(slot, answer.failure.reason):
-                    self._advance(slot, slot.line.refused(slot, self.budget))
-                else:
-                    self._lose(slot.line)
             else:
                 slot.resumes_at = boot_clock.since_boot() + SETTLE_LATER_SECONDS
                 self._advance(slot, RequestSent(answer, slot.started_at))
@@ -335,6 +333,7 @@ class Rounds:
 
     def _forget(self, line: ActiveLine) -> None:
         line.return_buffer(self.budget)
+        self.isolation.drop(line)
         for slot in line.slots:
             slot.give_back(self.budget)
         del self._lines[line.id]
@@ -351,8 +350,8 @@ class Rounds:
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
             slot.start(delivery, sequence, at=datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC))
-            if delivery.is_suspect:
-                self._client.start_alone(slot, delivery, sequence, lease=line)
+            if delivery.needs_isolation:
+                self.isolation.start(slot, delivery, sequence)
                 return
             assert isinstance(slot.step, Send)  # noqa: S101 - the only step that is started
             request = slot.step.request or request_of(delivery)

@@ -17,10 +17,14 @@ ENDED: Final = (
     "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error, meaning, sent"
 )
 """What is recorded of an attempt."""
-FINAL_STATUS: Final = "CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END"
+STAYS: Final = "s.status IN ('PENDING', 'HELD') AND NOT d.cancel_requested"
+FINAL_STATUS: Final = "CASE WHEN s.status IN ('PENDING', 'HELD') THEN 'CANCELLED' ELSE s.status END"
 """Of a delivery that ends: also one that would stay, had nobody asked to cancel it."""
 UNCERTAIN: Final = "d.uncertain OR s.uncertain IS TRUE"
 REASON: Final = "COALESCE(s.reason, '')"
+KEPT: Final = f"""status = s.status, attempts = d.attempts + 1, uncertain = {UNCERTAIN}, reason = {REASON},
+         crash_count = CASE WHEN s.status = 'PENDING' AND (s.status_code IS NOT NULL OR s.uncertain) THEN 0
+                            ELSE d.crash_count END"""
 SEQUENCE: Final = "CASE WHEN s.sequence_unused IS NOT TRUE THEN d.sequence END"
 UNRECEIVED: Final = "((d.unreceived OR d.attempts = 0) AND s.status_code IS NULL)"
 """Whether no request has been answered yet, so that nobody is known to have received the delivery."""
@@ -145,27 +149,26 @@ touched AS (SELECT line_id, delivery_id FROM settled UNION ALL SELECT line_id, d
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
-     AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
+     AND d.fetched_until IS NULL AND NOT ({STAYS})
   RETURNING {_GONE}, s.side_effects, {ANSWER}),
 filed AS ({FILE_GONE}),
 -- if stays
 -- What does not end goes back to its place, is deferred, or moves to the subscriber's other line.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, unclean_ends = 0, reason = {REASON},
-         line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
+     SET {KEPT}, line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
          sequence = {SEQUENCE}, unreceived = {UNRECEIVED},
          times_deferred = d.times_deferred + (s.pause IS NOT NULL)::int,
-         waits_for = CASE WHEN (s.side_effects->>'suspends')::bool THEN 'TURN' WHEN s.pause IS NOT NULL THEN 'RETRY'
-                          ELSE d.waits_for END,
-         due_at = CASE WHEN (s.side_effects->>'suspends')::bool IS NOT TRUE
+         waits_for = CASE WHEN s.status = 'HELD' THEN 'RELEASE' WHEN (s.side_effects->>'suspends')::bool THEN 'TURN'
+                          WHEN s.pause IS NOT NULL THEN 'RETRY' ELSE d.waits_for END,
+         due_at = CASE WHEN s.status <> 'HELD' AND (s.side_effects->>'suspends')::bool IS NOT TRUE
                        THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
-     AND d.fetched_until IS NULL AND s.status = 'PENDING' AND NOT d.cancel_requested
+     AND d.fetched_until IS NULL AND {STAYS}
   RETURNING d.id, d.attempts,
             CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
-            d.subscription_id, s.reason, s.side_effects, {ANSWER}),
+            d.subscription_id, s.reason, s.side_effects, s.status, d.sequence, {ANSWER}),
 -- end
 ended AS (
   SELECT {ENDED} FROM gone
@@ -305,7 +308,13 @@ started AS (
          lower(status) || '; it may never have been received'
     FROM gone
    WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
-                                   OR status = 'CANCELLED' AND (uncertain OR unreceived)))
+                                   OR status = 'CANCELLED' AND (uncertain OR unreceived))
+-- if stays
+   UNION ALL
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
+    FROM stayed WHERE status = 'HELD' AND sequence IS NOT NULL
+-- end
+  )
 -- end
 -- if writes
 , {WRITTEN}

@@ -52,7 +52,7 @@ class Settlement:
     line_id: int
     delivery_id: int
     status: DeliveryStatus
-    """A final status, or PENDING for a delivery that stays."""
+    """A final status; PENDING or HELD for a delivery that stays."""
     pause: float | None
     """Seconds until a deferred delivery is due again; None leaves its place in the line as it is."""
     uncertain: bool
@@ -139,7 +139,7 @@ class LineUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until this delivery's subscription may be sent to again (contract 1.4)."""
+    """Wait until this delivery may be sent: for its rate limit (contract 1.4), or for a process (4.19)."""
 
     delivery: Outgoing
     seconds: float
@@ -216,7 +216,7 @@ class SlotState(IntEnum):
     IDLE = auto()
     """New work: there was nothing to send, and it looks again in a moment."""
     PACING = auto()
-    """Its subscription's rate limit."""
+    """Its subscription's rate limit, or an isolated process."""
     TRANSFORMING = auto()
     """The script of its delivery."""
     IN_FLIGHT = auto()
@@ -253,7 +253,7 @@ class Slot:
     waiting_since: float | None = None
     """Time since boot at which its request or script began."""
     paced_for: int | None = None
-    """The subscription whose rate limit it waits for."""
+    """The subscription whose rate limit it waits for, or for which it waits for a process (contract 4.19)."""
     started_at: datetime | None = None
     sequence: int | None = None
     """The number under which it may send what it sends next, or sends; None: it may not."""

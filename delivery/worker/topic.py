@@ -10,6 +10,7 @@ from broker_project.core import boot_clock
 from delivery.callbacks.address import without_token
 from delivery.http.transfer import retry_after_seconds
 from delivery.limits import (
+    ISOLATION_WAIT_SECONDS,
     KEPT_BODY_BYTES,
     KEPT_HEADER_BYTES,
     LONG_WAIT_SECONDS,
@@ -62,7 +63,7 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
         if not isinstance(sent, RequestSent):
             continue  # it is no longer as it was read
         to = delivery.destination
-        if sent.is_success and not (to.half_open or to.is_diverted):  # this ends it under every policy
+        if is_poison(sent) or (sent.is_success and not (to.half_open or to.is_diverted)):  # so under every policy
             slot.ended = settlement_of(line.id, delivery, sent)
             line.passed(delivery)
             continue
@@ -122,8 +123,21 @@ def next_ready(slot: Slot) -> Ready:
         if delivery and delivery.destination.script:
             delivery = yield from _transform(slot, delivery)
             linger = slot.ended is None  # no process was free, or no room for the result: not at once again
+        if delivery and delivery.needs_isolation and not (yield from is_isolated(slot, delivery)):
+            return None
         if delivery:
             return delivery
+
+
+def is_isolated(slot: Slot, delivery: Outgoing) -> Generator[Step, Reply, bool]:
+    """Wait until a process of its own can send the delivery; return False if the slot stops instead."""
+    while not slot.line.isolation.is_ready(slot):
+        slot.paced_for = delivery.destination.subscription_id
+        yield Wait(delivery, ISOLATION_WAIT_SECONDS)
+        slot.paced_for = None
+        if slot.line.stopping:
+            return False
+    return True
 
 
 def _take(slot: Slot) -> Outgoing | None:
@@ -294,20 +308,28 @@ def to_settlement(
     )
 
 
+def is_poison(sent: RequestSent) -> bool:
+    """Return whether the request has ended the process that sent nothing else (contract 4.19)."""
+    return sent.answer.failure is not None and sent.answer.failure.is_poison
+
+
 def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settlement:
-    """Return what is recorded of a request that was taken, with the beginning of its answer, without secrets."""
-    answer, headers = sent.answer, delivery.destination.headers
+    """Return what is recorded of a request that was taken, or of a poison message, which is held (contract 4.19).
+
+    The beginning of its answer is without secrets.
+    """
+    answer, headers, is_held = sent.answer, delivery.destination.headers, is_poison(sent)
     head, body = answer.head, answer.body
     if delivery.callback_url:
         head, body = without_token(head, delivery.callback_url), without_token(body, delivery.callback_url)
     return Settlement(
         line_id=line_id,
         delivery_id=delivery.id,
-        status=DeliveryStatus.DELIVERED,
+        status=DeliveryStatus.HELD if is_held else DeliveryStatus.DELIVERED,
         pause=None,
-        uncertain=False,
+        uncertain=is_held,
         sequence_unused=False,
-        reason="",
+        reason=answer.failure.reason if answer.failure and is_held else "",
         started_at=sent.started_at,
         duration_ms=answer.duration_ms,
         status_code=None if answer.failure else answer.status,

@@ -407,7 +407,7 @@ def test_a_delivery_that_ends_every_process_that_sends_it_is_held(broker: Broker
     assert sent.keys() == {*range(EACH)}
     assert sum(one.flagged for one in neighbour.exchanges) == sent.total() - EACH <= 2
     (held,) = broker.get("deliveries", status="HELD")["items"]
-    assert held["reason"] == "its request ended the process that sent it, alone (SIGKILL)"
+    assert held["reason"] == "its request ended the process that sent nothing else (SIGKILL)"
     poisoned.heal()
     broker.management.send("POST", f"deliveries/{held['id']}/release")
     wait_until(lambda: by_status(broker, to) == {"DELIVERED": {*range(EACH)}}, THROUGH_SECONDS)

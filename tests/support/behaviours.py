@@ -78,7 +78,7 @@ def sender_of(writer: asyncio.StreamWriter) -> int:
     host, port = writer.get_extra_info("peername")
     address = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
     entries = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    (inode,) = {entry[9] for entry in entries if entry[1] == address}
+    (inode,) = {entry[9] for entry in entries if entry[1] == address} - {"0"}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             for descriptor in (process / "fd").iterdir():

@@ -83,11 +83,6 @@ class FakeNetwork:
         self.in_flight.append(sent)
         self._on_request(sent)
 
-    def start_alone(self, slot: Slot, delivery: Outgoing, sequence: int, *, lease: Lease) -> None:
-        request = request_of(delivery)
-        add_sequence(request, sequence)
-        self.start(slot, request, until=math.inf, lease=lease)
-
     def late(self) -> list[Answer]:
         """Abandon what is in flight under a lease that has ended; return what its slots hear."""
         late = [request for request in self.in_flight if boot_clock.since_boot() >= request.line.lease_ends_at]
@@ -105,6 +100,24 @@ class FakeNetwork:
 
     gather_seconds = 0.0
     """How long answers are waited for: they come when they are made up."""
+
+
+class FakeIsolation:
+    """Sends over the same network what a worker sends by processes of its own."""
+
+    def __init__(self, wire: FakeNetwork) -> None:
+        self._wire = wire
+
+    def is_ready(self, _slot: Slot) -> bool:
+        return True
+
+    def start(self, slot: Slot, delivery: Outgoing, sequence: int) -> None:
+        request = request_of(delivery)
+        add_sequence(request, sequence)
+        self._wire.start(slot, request, until=math.inf, lease=slot.line)
+
+    def drop(self, line: ActiveLine) -> None:
+        """Do nothing: the network abandons."""
 
 
 class SweepOnly:
@@ -150,6 +163,7 @@ class SteppedWorker:
             queue_max_in_flight=MAX_IN_FLIGHT,
         )
         self._rounds.scripts = self.scripts  # type: ignore[assignment]
+        self._rounds.isolation = FakeIsolation(self.wire)  # type: ignore[assignment]
 
     def take(self, line_ids: Sequence[int]) -> list[int]:
         """Claim and begin these lines; return those it got."""

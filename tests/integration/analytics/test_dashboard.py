@@ -85,7 +85,7 @@ def test_what_is_held_late_failing_or_undecided_needs_attention(admin: Client) -
         "aside | Retry scheduled | Its oldest delivery has waited for long. | 2 h ago | 2 | in 2 min",
         "worker | Waiting for a worker | Its oldest delivery has waited for long. | 2 h ago | 1 | -",
         "bad | failing | 10 of 100 deliveries failed in the last 1 min. | - | - | -",
-        "Deliveries | Needs decision | Their filter or script failed. Release or cancel them. | 0 s ago | 1 | -",
+        "Deliveries | Needs decision | Their reasons say why. Release or cancel them. | 0 s ago | 1 | -",
         f"run {run.pk} | Failed | no memory | 2 h ago | - | -",
     ]
 
