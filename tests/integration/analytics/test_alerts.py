@@ -23,7 +23,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery import announcements
 from delivery.models import Announcement, ClockJump, Delivery, Hold, MinuteTotal
 from subscriptions.models import EventType, Subscription
-from tests.integration.analytics.test_live_numbers import minute, waiting
+from tests.integration.analytics.test_live_numbers import last_minute, minute, waiting
 from tests.integration.analytics.test_metrics import scraped
 from tests.support import broker, factories
 
@@ -63,8 +63,9 @@ def held(subscription: Subscription, reason: str = "answered 503") -> None:
 
 
 def grows(_: Subscription, minutes_ago: Sequence[int] = range(THRESHOLDS.growing_minutes + 1)) -> None:
+    newest = last_minute()
     for ago in minutes_ago:
-        minute(ago)
+        minute(ago, newest=newest)
     for ago, one in enumerate(MinuteTotal.objects.order_by("-minute")):
         MinuteTotal.objects.filter(pk=one.pk).update(due=5000 - ago)
 
@@ -76,7 +77,7 @@ def fails_to_summarize(_: Subscription) -> None:
 CONDITIONS: dict[AlertName, Callable[[Subscription], object]] = {
     AlertName.DELIVERY_WAITS: lambda shop: waiting(shop, 1, created_at=LONG_AGO),
     AlertName.LINE_BLOCKED: held,
-    AlertName.DELIVERIES_FAIL: lambda shop: minute(0, of=shop, took={10: 90}, failed=10),
+    AlertName.DELIVERIES_FAIL: lambda shop: minute(0, of=shop, took={10: 90}, failed=10, newest=last_minute()),
     AlertName.BACKLOG_GROWS: grows,
     AlertName.WITHOUT_BEAT: lambda _: PeriodicTask.objects.update(last_run_at=LONG_AGO),
     AlertName.NUMBERS_LATE: lambda _: minute(120),
@@ -187,7 +188,7 @@ def test_what_is_wrong_with_the_subscription_to_alerts_raises_none_and_is_shown_
     held(slack)
     waiting(slack, 1, created_at=LONG_AGO)
     slack.event_type = firing
-    minute(0, of=slack, failed=10)
+    minute(0, of=slack, failed=10, newest=last_minute())
     assert look() == []
     assert not {name for name, _ in scraped()} & JUDGED, "alert rules for Prometheus"
     page = admin.get("/admin/")

@@ -25,7 +25,6 @@ from tests.support.admin import browser_with
 pytestmark = pytest.mark.django_db
 
 LONG_AGO = timezone.now() - dt.timedelta(hours=2)
-NOW = timezone.now()
 SOON = dt.timedelta(minutes=2, seconds=50)
 
 
@@ -34,7 +33,7 @@ def everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker be seen, and beat."""
     monkeypatch.setattr(dashboard, "listening_workers", lambda: ["worker-1"])
     every = IntervalSchedule.objects.create(every=30, period="seconds")
-    PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=NOW)
+    PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
 
 
 def items(admin: Client) -> list[str]:

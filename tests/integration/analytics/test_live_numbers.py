@@ -21,16 +21,27 @@ from tests.support.stored_summaries import bucket_of
 
 pytestmark = pytest.mark.django_db
 
-NEWEST = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=1)
 MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
 
 
+def last_minute() -> dt.datetime:
+    return timezone.now().replace(second=0, microsecond=0) - MINUTE
+
+
+NEWEST = last_minute()
+
+
 def minute(
-    minutes_ago: int, *, of: Subscription | None = None, took: dict[int, int] | None = None, failed: int = 0
+    minutes_ago: int,
+    *,
+    of: Subscription | None = None,
+    took: dict[int, int] | None = None,
+    failed: int = 0,
+    newest: dt.datetime = NEWEST,
 ) -> None:
     """Count deliveries that took so many milliseconds, and others that failed, as the job would have."""
     times = {bucket_of(ms): number for ms, number in (took or {}).items()}
-    delivered, at = sum(times.values()), NEWEST - minutes_ago * MINUTE
+    delivered, at = sum(times.values()), newest - minutes_ago * MINUTE
     counts = {"deliveries": delivered + failed, "delivered": delivered, "eligible": delivered + failed}
     counted: dict[str, Any] = {**counts, "buckets": [*times], "bucket_counts": [*times.values()], "minute": at}
     MinuteTotal.objects.create(**counted)
