@@ -395,7 +395,7 @@ def _log_ended(ended: Ended) -> None:
     said |= {"subscriber": ended.subscriber, "status": str(ended.status)}
     if is_taken and isinstance(ended, Settlement):
         message_log.info("delivery.delivered", **said, status_code=ended.status_code, ms=ended.duration_ms)
-        return
-    pause = None if ended.pause is None else round(ended.pause, 1)
-    reason = ended.log_reason if isinstance(ended, Withheld) else ended.reason
-    log.info("delivery.not_taken", **said, line_id=ended.line_id, reason=reason, due_in_seconds=pause)
+    else:
+        pause = None if ended.pause is None else round(ended.pause, 1)
+        reason = ended.log_reason if isinstance(ended, Withheld) else ended.reason
+        log.info("delivery.not_taken", **said, line_id=ended.line_id, reason=reason, due_in_seconds=pause)
