@@ -147,6 +147,7 @@ def test_one_key_leaves_quota_for_others(web: WebProcess, broker: Broker, until_
     assert post(web, MEBIBYTE).status_code == 401
 
 
+@pytest.mark.lengthy
 def test_a_refused_body_is_read_for_a_short_time_only(web: WebProcess, until_the_end: contextlib.ExitStack) -> None:
     assert post(web, BATCH + 1).status_code == 413
     assert {post(web, BATCH).status_code for _ in range(40)} == {401}

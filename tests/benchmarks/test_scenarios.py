@@ -61,7 +61,7 @@ def values(outcome: Outcome) -> dict[str, float]:
         pytest.param(partial(topic.run_dense, subscribers=4), id="dense"),
         pytest.param(partial(topic.run_single, per_call=5), id="single", marks=pytest.mark.lengthy),
         pytest.param(partial(publish.run_fanout, subscribers=3), id="fanout50", marks=pytest.mark.lengthy),
-        pytest.param(partial(publish.run_sparse, subscribers=7), id="sparse"),
+        pytest.param(partial(publish.run_sparse, subscribers=7), id="sparse", marks=pytest.mark.lengthy),
     ],
 )
 @measured_for([2.0])

@@ -176,6 +176,7 @@ def test_a_page_that_cannot_refresh_itself_says_so_and_leads_to_the_login(page: 
     page.wait_for("location.pathname === '/admin/login/'")
 
 
+@pytest.mark.lengthy
 def test_live_numbers_are_sorted_by_a_click_and_refresh_themselves(page: Page, live_server: Any) -> None:
     names = "[...document.querySelectorAll('#live tbody tr')].map(row => row.cells[0].innerText)"
     page.open(f"{live_server.url}/admin/")
@@ -221,7 +222,7 @@ def test_an_event_type_is_asked_who_would_get_its_sample(page: Page, live_server
     assert not Message.objects.exists()
 
 
-@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.lengthy)])
 def test_the_page_of_the_api_names_problems_and_follows_the_colours(
     page: Page, live_server: Any, *, is_dark: bool
 ) -> None:
@@ -267,7 +268,7 @@ def test_a_subscriber_leads_to_what_blocks_it_and_that_to_its_request(page: Page
     page.wait_for("document.querySelector('.exchange').checkVisibility()")
     assert "X-Api-Key: ***" in page.text()
     page.click("button[aria-label='Copy as cURL']")
-    page.wait_for("getSelection().toString().startsWith('curl --request POST http://127.0.0.1:9/hook')")
+    page.wait_for("getSelection().toString().startsWith('curl --globoff --request POST http://127.0.0.1:9/hook')")
     assert "--data-raw '{\"order\": 7}'" in page.evaluate("getSelection().toString()")
 
 

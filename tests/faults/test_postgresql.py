@@ -54,7 +54,7 @@ BEGINNING = 1.0
 @pytest.mark.behaviour("2.1")
 @pytest.mark.case("postgresql-{ended}")
 @pytest.mark.pause(RESTARTED)
-@pytest.mark.parametrize("ended", ["killed", pytest.param("restarted", marks=pytest.mark.selected)])
+@pytest.mark.parametrize("ended", ["killed", "restarted"])
 def test_postgresql_is_killed_or_restarted_under_load(load: Load, figures: Report, ended: str) -> None:
     load.start()
     postgres = load.broker.stack.supervisor["postgres"]

@@ -132,6 +132,7 @@ def test_program_loads_in_a_new_interpreter(program: str) -> None:
     assert (loaded.returncode, loaded.stderr) == (0, "")
 
 
+@pytest.mark.lengthy
 @pytest.mark.faults
 def test_trace_follows_a_delivery_in_a_real_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

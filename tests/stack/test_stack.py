@@ -91,6 +91,7 @@ def test_only_line_workers_run_lines(stack: Stack) -> None:
     assert "worker.started" not in stack.supervisor["analytics"].log.read_text()
 
 
+@pytest.mark.lengthy
 @pytest.mark.faults
 def test_beat_follows_the_schedule_in_the_database(stack: Stack) -> None:
     log = stack.supervisor["beat"].log

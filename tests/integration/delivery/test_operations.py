@@ -134,7 +134,7 @@ def test_an_inactive_subscription_is_skipped(receiver: Receiver, wanted: Subscri
 
 
 @pytest.mark.behaviour("4.9")
-@pytest.mark.parametrize("reason", ["refused", "503"])
+@pytest.mark.parametrize("reason", ["503", pytest.param("refused", marks=pytest.mark.lengthy)])
 def test_a_line_passes_an_inactive_head(
     receiver: Receiver, sweeper: None, wanted: Subscription, beside: Subscription, reason: str
 ) -> None:

@@ -226,6 +226,7 @@ def pools() -> Counter[str]:
     return Counter(stats["pool"]["implementation"] for stats in answers.values())
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("6.2")
 def test_a_sender_with_a_worker_of_its_own_is_left_to_it_until_it_is_gone(receiver: Receiver, claims: None) -> None:
     jobs = factories.event_type(kind=EventKind.QUEUE)

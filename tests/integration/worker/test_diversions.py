@@ -82,7 +82,7 @@ def test_a_hanging_endpoint_costs_the_main_line_one_time_out(receiver: Receiver,
 
 
 @pytest.mark.behaviour("5.10")
-@pytest.mark.parametrize("status", [200, 404, 500, 503])
+@pytest.mark.parametrize("status", [200, pytest.param(404, marks=pytest.mark.lengthy), 500, 503])
 def test_any_answer_ends_the_diversion_in_order(receiver: Receiver, hanging: Subscription, status: int) -> None:
     with broker.running_worker():
         broker.publish_numbered(hanging.event_type, 3)

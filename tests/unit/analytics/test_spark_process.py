@@ -264,6 +264,7 @@ def test_no_process_is_left_when_the_worker_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not (tmp_path / "scratch").exists())
 
 
+@pytest.mark.lengthy
 def test_no_process_is_left_when_the_guard_is_killed(tmp_path: Path) -> None:
     run = Run(tmp_path, PARENT)
     wait_until(run.has_started)
