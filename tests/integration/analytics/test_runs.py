@@ -510,7 +510,7 @@ def test_the_command_refuses_while_another_run_is_in_progress(lake: None) -> Non
         only_run(spark_settings().database_url, WORKER_LOCK),
         pytest.raises(CommandError, match=rf"Another run is under way \(run {other.pk}, since .* UTC\)\. Try again"),
     ):
-        call_command("summarize", "--from", f"{today()}")
+        call_command("summarize", "--from", f"{today() - DAY}")
     assert [*Run.objects.values_list("pk", flat=True)] == [other.pk]
 
 

@@ -69,10 +69,10 @@ def test_by_body_header_key_publisher_and_event_type(management: Client, stored:
 def test_by_time(management: Client, stored: list[int], path: str) -> None:
     now = timezone.now()
     for number, message_id in enumerate(stored):
-        at = now - dt.timedelta(minutes=30 - number)
+        at = now - dt.timedelta(seconds=30 - number)
         Message.objects.filter(pk=message_id).update(published_at=at)
         Delivery.objects.filter(message=message_id).update(created_at=at)
-    begin, end = now - dt.timedelta(minutes=27), now - dt.timedelta(minutes=23)
+    begin, end = now - dt.timedelta(seconds=27), now - dt.timedelta(seconds=23)
     within = [one for one in stored[3:7] if path == MESSAGES or stored.index(one) % 2][::-1]
     assert found(management, path, **{"from": begin.isoformat(), "to": end.isoformat()}) == within
     assert found(management, path, **{"from": now.isoformat()}) == []
