@@ -53,7 +53,7 @@ PORTAL_ORIGINS = origins("BROKER_PORTAL_ORIGINS")
 PORTAL_COLOR = matching("BROKER_PORTAL_COLOR", COLOR, default="#1d4ed8")
 """Colour of the portal's head and buttons."""
 PORTAL_LOGO = web_address("BROKER_PORTAL_LOGO", default="")
-"""Address of the image in the portal's head. Empty: there is none."""
+"""Address of the image in the portal's head. Empty: no image."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
 """Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
 ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]

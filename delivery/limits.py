@@ -108,7 +108,7 @@ MAX_EXTRA_SLOTS: Final = 2_000
 
 # Poison messages
 MAX_CRASHES: Final = 2
-"""What was in flight when so many workers in a row lost their lease is isolated: one can have any cause (4.19)."""
+"""A delivery in flight at so many lost leases in a row is sent in a process of its own (contract 4.19)."""
 MAX_ISOLATED_PROCESSES: Final = 4
 """Of a worker, which send one such delivery each: 60 MB each."""
 ISOLATION_WAIT_SECONDS: Final = 0.25

@@ -15,7 +15,7 @@ class DeliveryStatus(TextChoices):
     """Its request has been started, or may have been; or it was fetched from a mailbox, and is not acknowledged yet."""
 
     HELD = "HELD", "Needs decision"
-    """Its filter or its script failed, or it ends whatever sends it; it waits until an operator releases it."""
+    """Its filter or script failed, or its request ended the process that sent it. An operator has to release it."""
 
     DELIVERED = "DELIVERED"
     """The endpoint answered 2xx, or the subscriber acknowledged it."""

@@ -159,7 +159,7 @@ def _call_variables(request: HttpRequest, token: str, method: str, path: str, bo
 
 
 def _portal_of(request: HttpRequest) -> Portal:
-    """Return the portal that a request's cookie opens; raise `Refused` if there is none."""
+    """Return the session of a request's cookie; raise `Refused` without a valid one."""
     token = request.COOKIES.get(settings.PORTAL_COOKIE_NAME, "")
     asked = Request(WSGIRequest(_call_variables(request, token, "GET", "", None)))
     try:

@@ -123,7 +123,7 @@ def _topics(portal: Portal) -> list[dict[str, Any]]:
 
 
 def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the queries of the pages before and behind one of the API; empty: there is none."""
+    """Return the query strings of the previous and the next page, each empty if there is no such page."""
     return {name: urlsplit(listed.get(name) or "").query for name in ("previous", "next")}
 
 
@@ -178,7 +178,7 @@ def _text(form: QueryDict, name: str) -> str:
 
 
 def _headers_in(lines: str) -> dict[str, str | None]:
-    """Return the headers of lines `Name: value`; None, which keeps a value, where there is none."""
+    """Return the headers of lines `Name: value`. A name without a value gets None: its stored value is kept."""
     pairs = (line.partition(":") for line in lines.splitlines() if line.strip())
     return {name.strip(): value.strip() or None for name, _, value in pairs}
 

@@ -110,7 +110,7 @@ SELECT %(minute)s, %(due)s::int,
 
 
 def count_minutes() -> int:
-    """Count the first closed minute that is not counted; return 0 if there is none, or another process counts."""
+    """Count the first closed minute not yet counted; return 0 if all are, or another process counts."""
     now = BELIEVED_CLOCK.now()
     with transaction.atomic():
         if not rows(ONE_AT_A_TIME)[0][0]:
