@@ -1,7 +1,7 @@
 """The program of an isolated process: send one request, and do with its answer all that a worker does."""
 
 import os
-import pickle
+import pickle  # nosec B403
 import signal
 import socket
 import sys
@@ -32,7 +32,7 @@ def run() -> None:
         if not worker.recv(1):
             return  # the worker has ended
         told = os.pread(shared, os.fstat(shared).st_size, SECONDS.size)
-        delivery, sequence, clock_offset = pickle.loads(told)  # noqa: S301 - of our own program
+        delivery, sequence, clock_offset = pickle.loads(told)  # noqa: S301 - of our own program # nosec B301
         DATABASE_CLOCK.take(clock_offset)
         worker.sendall(pickle.dumps(_answer_to(delivery, sequence, SharedLease(shared), parent)))
 

@@ -6,7 +6,7 @@
 import math
 import mmap
 import os
-import pickle
+import pickle  # nosec B403
 import select
 import signal
 import socket
@@ -120,7 +120,7 @@ class IsolatedProcess:
     def answer(self, how: str) -> Answer:
         """Return the answer to its request; `how` it has ended is the failure if there is none."""
         try:
-            answer: Answer = pickle.loads(self._said[len(READY) :])  # noqa: S301 - our own program
+            answer: Answer = pickle.loads(self._said[len(READY) :])  # noqa: S301 - our own program # nosec B301
         except (EOFError, pickle.UnpicklingError):
             return Answer(None, 0, b"", b"", 0, RequestNotCompleted(f"{ENDED} ({how})", was_sent=True, is_poison=True))
         return answer
