@@ -56,9 +56,9 @@ def context_switches(pid: int) -> int:
     """Return how often the threads of a process have left a core, on their own or not; 0 if it has just ended."""
     switches = 0
     with contextlib.suppress(OSError):
-        for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):  # the thread has just ended
-                switches += sum(int(line.split()[1]) for line in status.read_text().splitlines()[-2:])
+                switches += sum(int(line.split()[1]) for line in (thread / "status").read_text().splitlines()[-2:])
     return switches
 
 

@@ -52,8 +52,8 @@ def lower_priority(niceness: int) -> None:
 
 def running_processes() -> Iterator[ProcessIds]:
     """Yield all processes of this machine except zombies, which may never be reaped."""
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _parent, group, session, *_ = status.read_text().rpartition(")")[2].split()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end at any moment
+            state, _parent, group, session, *_ = (process / "stat").read_text().rpartition(")")[2].split()
             if state not in {"Z", "X"}:
-                yield ProcessIds(int(status.parent.name), int(group), int(session))
+                yield ProcessIds(int(process.name), int(group), int(session))
