@@ -3,13 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from django.db import transaction
+
 from broker_project.core.db import rows
 from delivery.filing import subscriptions_with
 from delivery.limits import SWEEP_SLICE
 
+LOCK: Final = """
+SELECT g.id FROM delivery_queuegroup g JOIN delivery_line l ON l.id = g.line_id
+ WHERE g.id = ANY (%s) ORDER BY g.id FOR NO KEY UPDATE OF l SKIP LOCKED FOR UPDATE OF g SKIP LOCKED
+"""
+"""Who releases, cancels or settles has locked the line. The next statement sees what came of it before."""
+
 PUT_AWAY: Final = """
 WITH idle AS MATERIALIZED (
-  SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s) ORDER BY g.id FOR UPDATE SKIP LOCKED),
+  SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s)),
 open AS MATERIALIZED (
   SELECT i.id AS group_id, d.id, d.status <> 'HELD' AS waits,
          d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes
@@ -74,7 +82,9 @@ def park(group_ids: Sequence[int]) -> None:
     Looks again: what somebody can take meanwhile stays as it is.
     """
     if group_ids:
-        rows(PUT_AWAY, [sorted(group_ids)])
+        with transaction.atomic():
+            idle = [group_id for (group_id,) in rows(LOCK, [[*group_ids]])]
+            rows(PUT_AWAY, [idle])
 
 
 def postpone(seconds: Mapping[int, float]) -> None:

@@ -12,6 +12,7 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from delivery import operations
 from delivery.dispatch import notify
+from delivery.dispatch.parked_groups import park
 from delivery.dispatch.sweep import due_lines
 from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
@@ -23,6 +24,7 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
 from tests.support.broker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
+from tests.support.database import in_parallel
 
 pytestmark = pytest.mark.django_db
 
@@ -167,6 +169,20 @@ def test_release_wakes_the_sender(storage: None, group: list[Subscription], monk
     assert woken == [(f"queue.{(first.message_id or 0) % 5}", [first.line_id])]
     assert release([first.delivery_ids[0]]) == []
     assert release([second.delivery_ids[0]]) == second.delivery_ids
+
+
+@pytest.mark.behaviour("3.6")
+def test_a_group_that_is_being_released_is_not_parked(storage: None, group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, UNREADABLE)
+    QueueGroup.objects.update(waits_for="TURN")  # as when a settle has just held its deliveries
+    (held,) = QueueGroup.objects.all()
+
+    with transaction.atomic():
+        assert release(held.delivery_ids) == held.delivery_ids
+        in_parallel(1, lambda: park([held.pk]))
+
+    assert [statuses(one) for one in group] == [["PENDING"]] * 3
+    assert QueueGroup.objects.get().waits_for == "TURN"
 
 
 @pytest.mark.behaviour("3.6", "6.4")
