@@ -40,6 +40,8 @@ RENEWAL_SECONDS: Final = 4.0
 do without its database for ten seconds before a request has to end."""
 LEASE_MARGIN_SECONDS: Final = 3.0
 """A request has to end this time before its line's lease: a worker that waits for a connection notices late."""
+MAX_STEP_SECONDS: Final = 1.0
+"""By so much the database's clock may jump ahead, or tell its time late, unnoticed: it is within the margin too."""
 MIN_STATEMENT_SECONDS: Final = 1.0
 """The database has this time for a statement, even if a lease is about to end: it is within the margin."""
 

@@ -58,7 +58,7 @@ WRONG, STUCK = "assertion violated", "acceptance cycle"
 CHECKS: Final = (
     *(ModelCheck(mistake, FAULTS, WRONG) for mistake in MISTAKES),
     *(ModelCheck(mistake, HINTS_ONLY, STUCK, is_progress=True) for mistake in LOST_HINTS),
-    ModelCheck("FENCES_BY_LEASE", CLOCK, WRONG),
+    ModelCheck("BELIEVES_JUMPS", CLOCK, WRONG),
     ModelCheck("TRUSTS_FAR_LEASES", CLOCK, STUCK, is_progress=True),
     ModelCheck("RESTORES_UNFLAGGED", RESTORE, WRONG),
     ModelCheck("REUSES_IDS", RESTORE, WRONG),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from broker_project.core import boot_clock
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import RowLocked, rows
 from delivery.dispatch.diversion import IS_DIVERTED, give_probes
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, LINE, SHORT_LOCK_WAIT
@@ -18,6 +19,7 @@ from delivery.limits import (
     LEASE_SECONDS,
     MAX_CRASHES,
     MAX_LINE_BYTES,
+    MAX_STEP_SECONDS,
     RETRY_LINE_REST_SECONDS,
     SWEEP_SLICE,
 )
@@ -62,6 +64,9 @@ LINE_IS_DUE: Final = f"""
    AND holds.resting < {CONCURRENCY})"""
 """A line `l` rests until its rest ends, or until one of its `holds` is due if as many are held as it may send."""
 
+LEASE_IS_OVER: Final = "l.lease_until < LEAST(clock_timestamp(), to_timestamp(%s))"
+"""Whether the lease of a line `l` has run out, by the `lease_clock` too."""
+
 SIBLING_LINE: Final = """(
   SELECT r.id FROM delivery_line r
    WHERE r.subscriber_id = l.subscriber_id AND r.lane = CASE l.lane WHEN 'main' THEN 'retry' ELSE 'main' END
@@ -78,7 +83,7 @@ WITH picked AS (
     LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
    WHERE {SHORT_LOCK_WAIT}
      AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
-                                 ELSE l.lease_until < clock_timestamp() END
+                                 ELSE {LEASE_IS_OVER} END
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
   DELETE FROM delivery_pageread p USING picked
@@ -288,9 +293,18 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
         return claims
 
 
+def lease_clock() -> float:
+    """Return what the database's clock would say if it had not jumped ahead: a jump ends no lease.
+
+    A lease that was given before a jump has ended on its worker's clock once no jump is looked for any more. Nobody
+    needs to see smaller steps than the margin by which requests end before their lease.
+    """
+    return DATABASE_CLOCK.without_jumps(LEASE_SECONDS) + MAX_STEP_SECONDS
+
+
 def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
     with transaction.atomic():
-        taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS])
+        taken = rows(CLAIM, [sorted(line_ids), lease_clock(), worker, LEASE_SECONDS])
         if keyed := [line_id for line_id, *_, is_keyed, _, _, _ in taken if is_keyed]:
             rows(GIVE_KEYS, [keyed])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _, _ in taken}

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE
+from delivery.dispatch.claim import LEASE_IS_OVER, LINE_HOLDS, LINE_IS_DUE, lease_clock
 from delivery.dispatch.diversion import WITHOUT_PROBE
 from delivery.dispatch.parked_groups import unpark
 from delivery.dispatch.turn_floors import ARE_THERE, GROUP_WAITS, WAITS
@@ -95,9 +95,9 @@ SELECT l.id, l.queue, l.epoch, l.worker
  WHERE {WITHOUT_PROBE} AND l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
- WHERE NOT {ARE_THERE} AND l.lease_until < clock_timestamp()
+ WHERE NOT {ARE_THERE} AND {LEASE_IS_OVER}
  UNION
-SELECT l.id, l.queue, l.epoch, l.worker FROM lines l WHERE l.lease_until < clock_timestamp()
+SELECT l.id, l.queue, l.epoch, l.worker FROM lines l WHERE {LEASE_IS_OVER}
  LIMIT {MAX_LINES_PER_SWEEP}
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows.
@@ -161,7 +161,7 @@ def due_lines() -> list[DueLine]:
     What has become due because a subscription is active again is among it.
     """
     unpark()
-    return [DueLine(*row) for row in rows(DUE)]
+    return [DueLine(*row) for row in rows(DUE, [lease_clock()] * 2)]
 
 
 def wake_workers_of(due: Iterable[DueLine]) -> set[str]:

@@ -49,7 +49,7 @@
      DISOWNS_FIRST         a worker disowns a line before it releases it, instead of afterwards
      OWNS_LATE             a worker owns a line after it has read what there is, instead of before
      TRUSTS_FAR_LEASES     a lease that lasts longer than leases do is waited for
-     FENCES_BY_LEASE       settles look at the worker's own lease instead of comparing the epoch
+     BELIEVES_JUMPS        a claim takes a line whose lease is over only because the clock jumped ahead
      RESTORES_UNFLAGGED    what is unfinished in a restored state is not noted as perhaps received
      REUSES_IDS            ids that were given after that state are given again
      FORGETS_HOLDS         a claim does not read which keys are held
@@ -68,7 +68,8 @@ bool uncertain[DELIVERIES];     /* the endpoint may have received it */
 byte published;                 /* so many are stored, in the order of their numbers: 0, 1, 2 */
 byte epoch = NONE;              /* the newest claim; the number of its worker is enough to tell claims apart here */
 byte owner = NONE;              /* the worker that has the lease; NONE: the line was released */
-bool lease_over;                /* the lease has run out */
+bool lease_over;                /* the lease has run out, by the database's clock */
+bool early;                     /* only since that jumped ahead; who claims lines waits for as long as a lease lasts */
 bool far;                       /* the lease seems to last for hours, since the clock was set back */
 bool hold;                      /* the first delivery holds its key */
 bool rests;                     /* its pause lasts */
@@ -81,7 +82,6 @@ bool heard[WORKERS];            /* a hint is on its way to this worker */
 /* What the workers know and do. */
 bool holds[WORKERS];            /* by its own clock, this worker has the lease */
 bool sending[WORKERS];          /* its request is on the wire */
-bool has_marked[WORKERS];       /* what it has marked has yet to arrive */
 byte crashing = NONE;           /* the worker that crashes now */
 bool ending[WORKERS];           /* it ends, since the database was restored */
 
@@ -119,19 +119,17 @@ byte kept = NONE, done;
 #ifdef CLAIMS_LEASED
 #define is_free true
 #else
-/* Where only a jump has ended the lease, what its worker has marked arrives before another worker claims the line. */
-#define is_on_its_way (jumps && holds[owner] && has_marked[owner])
-#define is_free (owner == NONE || lease_over && !is_on_its_way)
+#ifdef BELIEVES_JUMPS
+#define is_free (owner == NONE || lease_over)
+#else
+#define is_free (owner == NONE || lease_over && !early)
+#endif
 #endif
 
 #ifdef NO_FENCE
 #define is_fenced false
 #else
-#ifdef FENCES_BY_LEASE
-#define is_fenced (!holds[me])
-#else
 #define is_fenced (epoch != me || owner != me)
-#endif
 #endif
 
 /* Of the last page; IN_FLIGHT here: marked by this worker, in a commit of which it did not hear. */
@@ -228,7 +226,6 @@ inline unmark() {
 
 inline mark() {
   flagged = uncertain[next];
-  has_marked[me] = true;
 #ifndef NO_MARK
   status[next] = IN_FLIGHT
 #endif
@@ -237,16 +234,14 @@ inline mark() {
 /* The endpoint receives a request. All that subscribers are promised is checked here. */
 inline receive(delivery) {
   d_step {
-    has_marked[me] = false;
-    assert(!sending[1 - me] || jumps);                               /* one request at a time */
+    assert(!sending[1 - me]);                                        /* one request at a time */
     assert(!is_early(delivery));                                     /* nothing is left out */
     assert(!is_late(delivery));                                      /* nothing arrives after a later one */
     if
     :: received[delivery] ->
        assert(flagged);                                              /* a repetition says that it may be one */
        repeated++;
-       assert(repeated <= crashes + leases_lost + jumps + DELIVERIES * restores)
-                                                                     /* each fault repeats at most one */
+       assert(repeated <= crashes + leases_lost + DELIVERIES * restores)     /* each fault repeats at most one */
     :: else -> received[delivery] = true
     fi
   }
@@ -276,7 +271,7 @@ inline restore() {
   published = kept;
 #endif
   d = 0;
-  epoch = NONE; owner = NONE; lease_over = false; far = false;
+  epoch = NONE; owner = NONE; lease_over = false; early = false; far = false;
   holds[0] = false; sending[0] = false; ending[0] = true;       /* workers that know what was before end */
   holds[1] = false; sending[1] = false; ending[1] = true
 }
@@ -295,16 +290,20 @@ proctype faults() {
 end:
   do
      /* time passes: a lease runs out that is not renewed, since its worker has forgotten the line or cannot renew it */
-  :: d_step { owner != NONE && !lease_over && !far && !holds[owner] && has_ended -> lease_over = true }
+  :: d_step {
+       owner != NONE && (!lease_over || early) && !far && !holds[owner] && has_ended -> lease_over = true; early = false
+     }
      /* a worker cannot renew its lease in time, also during a request, and its own clock says so */
   :: d_step { owner != NONE && holds[owner] && leases_lost < MAX_LEASES_LOST -> leases_lost++; holds[owner] = false }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 0 }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 1 }
      /* the clock jumps ahead: the lease is over, although its worker is alive */
-  :: d_step { jumps < MAX_JUMPS && owner != NONE && !lease_over -> jumps++; lease_over = true; far = false }
+  :: d_step {
+       jumps < MAX_JUMPS && owner != NONE && !lease_over -> jumps++; lease_over = true; early = true; far = false
+     }
      /* the clock is set back: the lease lasts for hours, also one that was over, until a worker that looks for such
         leases shortens it */
-  :: d_step { jumps < MAX_JUMPS && owner != NONE -> jumps++; lease_over = false; far = true }
+  :: d_step { jumps < MAX_JUMPS && owner != NONE -> jumps++; lease_over = false; early = false; far = true }
 #ifndef TRUSTS_FAR_LEASES
   :: d_step { far -> far = false }
 #endif
@@ -337,7 +336,7 @@ start:
 idle:
     skip;
     d_step {
-      has_marked[me] = false; claimed = false; next = NONE; answered = NONE; seen = 0; flagged = false; fenced = false; refused = false
+      claimed = false; next = NONE; answered = NONE; seen = 0; flagged = false; fenced = false; refused = false
     };
 end:
     if
@@ -367,7 +366,7 @@ end:
          :: d == DELIVERIES -> break
          od;
          d = 0;
-         epoch = me; owner = me; claimed = true; lease_over = false; far = false;
+         epoch = me; owner = me; claimed = true; lease_over = false; early = false; far = false;
          holds[me] = true;
 #ifndef FORGETS_HOLDS
          knows_hold = hold
@@ -420,7 +419,7 @@ undo:
 #endif
     d_step { settle() };
     d_step { answered = NONE; refused = false };
-    d_step { has_marked[me] = false; if :: !fenced -> unmark() :: else fi };
+    d_step { if :: !fenced -> unmark() :: else fi };
     if
     :: fenced -> holds[me] = false; disown(); goto idle
     :: !fenced -> goto page
@@ -459,7 +458,7 @@ send:
        :: d_step { holds[me] -> sending[me] = true };
           if
           :: receive(next)
-          :: d_step { next == 0 && refusals < MAX_REFUSALS -> refusals++; refused = true; has_marked[me] = false }
+          :: d_step { next == 0 && refusals < MAX_REFUSALS -> refusals++; refused = true }
           fi;
           if
           :: d_step { sending[me] = false; answered = next; next = NONE; flagged = false };   /* the answer is here */
@@ -478,7 +477,7 @@ send:
             fenced = is_unfit;
             if
             :: fenced
-            :: else -> lease_over = false; far = false; holds[me] = true
+            :: else -> lease_over = false; early = false; far = false; holds[me] = true
             fi
           };
           if
@@ -522,7 +521,7 @@ release:
   } unless {
     d_step {
       crashing == me || ending[me] ->
-      ending[me] = false; holds[me] = false; sending[me] = false; has_marked[me] = false; heard[me] = false; knows_hold = false;
+      ending[me] = false; holds[me] = false; sending[me] = false; heard[me] = false; knows_hold = false;
       if :: crashing == me -> crashing = NONE :: else fi
     }
   };

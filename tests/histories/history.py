@@ -22,7 +22,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import Status, Subscription
 from tests.histories import promises
-from tests.histories.world import AHEAD, BACK, END_PAUSES, LAPSE, Killed, Worker, World
+from tests.histories.world import AHEAD, BACK, END_PAUSES, ENDED, LAPSE, Killed, Worker, World
 from tests.support.broker import lines_with_due_work, publish_bodies
 from tests.support.stepped_worker import HUNG, Request
 
@@ -46,11 +46,9 @@ ROUNDS_TO_HEAL: Final = 150
 LINES: Final = "SELECT id FROM delivery_line ORDER BY id"
 OPEN_SINCE: Final = "SELECT id, subscription_id, group_id, ordering_key FROM delivery_open WHERE id > %s ORDER BY id"
 HELD_BY: Final = "SELECT id FROM delivery_line WHERE worker = %s AND lease_until IS NOT NULL"
-FREEZE: Final = """
-UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms' WHERE worker = %s AND lease_until IS NOT NULL
-"""
-END_LEASES: Final = """
-UPDATE delivery_line l SET lease_until = clock_timestamp() - interval '1 ms'
+FREEZE: Final = f"UPDATE delivery_line SET lease_until = {ENDED} WHERE worker = %s AND lease_until IS NOT NULL"
+END_LEASES: Final = f"""
+UPDATE delivery_line l SET lease_until = {ENDED}
   FROM unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch)
  WHERE l.id = o.line_id AND l.epoch = o.epoch AND l.lease_until IS NOT NULL
 """
@@ -82,8 +80,8 @@ class History:
         self.requests: list[Request] = []
         self.faults: defaultdict[int, list[int]] = defaultdict(list)
         """By line: when something broke that may cost it a repetition."""
-        self.outrun: dict[tuple[int, ...], int] = {}
-        """By line and epoch whose lease a jump of the database's clock ended: when that was."""
+        self.doubts: list[tuple[Worker, float]] = []
+        """Until when, on the clock of each worker, leases last that were given before the database's clock jumped."""
         self.off: list[list[float]] = []
         """Subscription, since when and until when nothing was sent to it."""
         self.cancelled: set[int] = set()
@@ -96,6 +94,7 @@ class History:
         self.stack: list[Worker | None] = []
         """Whose code runs, innermost last; None: nobody's."""
         world.monotonic = lambda: self.stack[-1].monotonic() if self.stack and self.stack[-1] else 0.0
+        world.is_ahead = self.is_ahead
         self.lines = [line_id for (line_id,) in rows(LINES)]
         self.subscriptions = [*world.owners]
         self.names = itertools.count(1)
@@ -184,11 +183,10 @@ class History:
         if self.random.random() < 0.5:
             self.say("the database's clock is set back")
             rows(BACK)
-            return
-        self.say("the database's clock jumps ahead")
-        for worker in self.workers:
-            self.note_fault(worker)
-        self.outrun |= dict.fromkeys(rows(AHEAD), self.now)
+        elif not self.is_ahead():
+            self.say("the database's clock jumps ahead")
+            rows(AHEAD)
+            self.doubts = [(worker, worker.clock + LEASE_SECONDS) for worker in self.workers]
 
     def kill(self) -> None:
         if worker := self.any_worker():
@@ -238,6 +236,10 @@ class History:
         Subscription.objects.get(pk=one).save()
 
     # --- how it happens --------------------------------------------------------------------------------
+
+    def is_ahead(self) -> bool:
+        """Return whether the database's clock jumped ahead less than a lease ago."""
+        return any(worker in self.workers and worker.clock < until for worker, until in self.doubts)
 
     @property
     def is_locked(self) -> bool:

@@ -45,10 +45,7 @@ def check_request(history: "History", worker: Worker, request: Request) -> None:
     if history.marked is None:
         history.marked = {one: of for one, *of in rows(MARKED)}
     *owner, is_diverted = history.marked.get(request.delivery_id, [None])
-    is_owner = owner == [worker.name, request.epoch]
-    if not is_owner and (request.line_id, request.epoch) in history.outrun:
-        return  # another worker has claimed the line since this was marked, a moment ago
-    require(is_owner, f"only who owns a line sends what is marked: {owner}")
+    require(owner == [worker.name, request.epoch], f"only who owns a line sends what is marked: {owner}")
     require(not is_diverted, "a main line sends nothing of a subscription whose endpoint hangs (5.10)")
     earlier = [one for one in history.requests if one.webhook_id == request.webhook_id]
     is_unknown = any(
@@ -60,10 +57,7 @@ def check_request(history: "History", worker: Worker, request: Request) -> None:
     require(len(beside) <= width(history, request), "a line has as many in flight as it may (4.1, 4.13, 6.6)")
     others = [(other, one) for other in history.workers if other is not worker for one in other.wire.in_flight]
     leased = [one for other, one in others if one.line_id == request.line_id and other.clock < one.line.lease_ends_at]
-    require(
-        all((one.line_id, one.epoch) in history.outrun for one in leased),
-        "nothing is in flight under an earlier lease, unless its worker is frozen or the clock has jumped (4.16)",
-    )
+    require(not leased, "nothing is in flight under an earlier lease, unless its worker is frozen (4.16)")
     require(len({one.webhook_id for one in beside}) == len(beside), "one endpoint at a time is asked (6.4)")
 
 
@@ -113,8 +107,7 @@ def arrival(request: Request) -> int:
 def is_given_up(history: "History", request: Request) -> bool:
     """Return whether it was cancelled after its worker had lost the line: nobody waits until it arrives."""
     losses = [at for at in history.faults[request.line_id] if request.left_at <= at <= request.arrived_at]
-    is_outrun = (request.line_id, request.epoch) in history.outrun
-    return bool(losses or is_outrun) and request.delivery_id in history.cancelled
+    return bool(losses) and request.delivery_id in history.cancelled
 
 
 def check_ends(history: "History") -> None:
@@ -153,8 +146,7 @@ def check_repetitions(history: "History") -> None:
             most, faults = width(history, first), history.faults[first.line_id]
             # One with several slots may be given up a round after a commit that was not heard, with what it just sent.
             earlier = [at for at in faults if at < first.left_at][-1:] if most > 1 else []
-            outrun = [at for of, at in history.outrun.items() if of == (first.line_id, first.epoch)]
-            causes = [at for at in faults if first.left_at <= at <= second.left_at] or earlier or outrun
+            causes = [at for at in faults if first.left_at <= at <= second.left_at] or earlier
             require(causes, f"{first.webhook_id} is repeated although nothing broke")
             cost[first.line_id, causes[0]] += 1
             require(cost[first.line_id, causes[0]] <= most, f"a fault costs a line at most {most}")

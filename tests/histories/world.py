@@ -14,6 +14,7 @@ from django.db import connection, connections
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
 from broker_project.core import boot_clock, db
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import Rows
 from broker_project.postgresql.base import DatabaseWrapper
 from delivery import retry
@@ -41,11 +42,13 @@ REAL_TIMES: Final = (
 TICK_SECONDS: Final = 0.0001
 """What each look at a worker's clock takes."""
 
-AHEAD: Final = """
-UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms' WHERE lease_until IS NOT NULL
-RETURNING id, epoch
+JUMP_SECONDS: Final = 3600.0
+AHEAD: Final = f"""
+UPDATE delivery_line SET lease_until = lease_until - make_interval(secs => {JUMP_SECONDS}) WHERE lease_until IS NOT NULL
 """
-"""All leases have run out, also those of workers that live."""
+"""The clock is ahead of all that was written before: all leases have run out by it, also those of workers that live."""
+ENDED: Final = f"clock_timestamp() - make_interval(secs => {JUMP_SECONDS} + 1)"
+"""When a lease ended that has run out by any clock."""
 BACK: Final = """
 WITH lines AS (
   UPDATE delivery_line SET lease_until = lease_until + interval '2 hours', due_at = due_at + interval '2 hours'),
@@ -57,7 +60,7 @@ UPDATE delivery_open SET due_at = due_at + interval '2 hours' WHERE due_at IS NO
 SOON: Final = "<= clock_timestamp() + interval '1 hour'"
 """What lies further ahead does not end while a history lasts."""
 LAPSE: Final = f"""
-UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
+UPDATE delivery_line SET lease_until = {ENDED}
  WHERE lease_until {SOON} AND (id, epoch) NOT IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))
    AND worker <> ALL (%s)
 """
@@ -205,6 +208,12 @@ class World:
     made: list[Connection] = field(default_factory=list)
     monotonic: Callable[[], float] = lambda: 0.0
     """Of the worker whose code runs."""
+    is_ahead: Callable[[], bool] = lambda: False
+    """Whether the database's clock jumped ahead less than a lease ago."""
+
+    def without_jumps(self, _seconds: float) -> float:
+        """Return the database's time as processes know it that have run for longer."""
+        return time.time() - JUMP_SECONDS if self.is_ahead() else math.inf
 
     def reset(self, seed: int) -> None:
         """Let everything be as before the first history."""
@@ -243,6 +252,7 @@ def prepared_world() -> Iterator[World]:
         for module, name in ((time, "monotonic"), (boot_clock, "since_boot")):
             patches.enter_context(patch.object(module, name, lambda: world.monotonic()))  # noqa: PLW0108 - it changes
         patches.enter_context(patch.object(notify, "breaker", breaker))
+        patches.enter_context(patch.object(DATABASE_CLOCK, "without_jumps", world.without_jumps))
         try:
             yield world
         finally:

@@ -1,5 +1,6 @@
 """A machine whose clock is ten minutes off signs by the database's, and reports the difference (contract 4.11)."""
 
+import math
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from django.test import Client
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
+from broker_project.core import boot_clock, database_clock
 from broker_project.core.database_clock import DATABASE_CLOCK, DatabaseClock
 from broker_project.stack.load.receiver import Receiver
 from subscriptions.models import EventKind, EventType, Subscription
@@ -85,3 +87,18 @@ def test_a_difference_is_logged_once_and_shown_while_it_lasts(ahead: int, monkey
     assert shown == [differs, differs, "ok", "ok"]
     of_clocks = [(one["event"], one.get("ahead_seconds")) for one in logged if one["event"].startswith("clock.")]
     assert of_clocks == [("clock.differs", ahead), ("clock.agrees", None)]
+
+
+@pytest.mark.behaviour("4.16")
+def test_a_jump_ahead_is_left_out_for_as_long_as_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, now = DatabaseClock(), {"boot": 100.0, "database": 5000.0}
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: now["boot"])
+    monkeypatch.setattr(database_clock, "rows", lambda _: [(now["database"],)])
+    assert clock.without_jumps(20) == math.inf
+    ahead = []
+    for jump in (0, 0, 3600, 0, 0, 0, 0, 0, -7200, 0):
+        now["database"] += jump
+        clock.refresh()
+        ahead.append(now["database"] - clock.without_jumps(20))
+        now = {name: seconds + 5 for name, seconds in now.items()}
+    assert ahead == [0, 0, 3600, 3600, 3600, 3600, 3600, 0, 0, 0]

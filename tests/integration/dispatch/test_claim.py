@@ -1,11 +1,14 @@
 """How a worker claims a line, and which of a subscriber's two lines."""
 
 import datetime as dt
+import time
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.db.models.functions import Now
 
+from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.dispatch.claim import Claim, claim
 from delivery.limits import CAPACITY, MAX_LINE_BYTES
 from delivery.models import Delivery, Lane, Line, Pace
@@ -122,6 +125,16 @@ def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: 
     ended = [broker.settlement(driven, first)]
     settled = broker.settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[mark_of(driven, second)])
     assert ([*settled.ended], [*settled.started]) == ([first.id], [])
+
+
+@pytest.mark.behaviour("4.16")
+def test_a_jump_of_the_databases_clock_ends_no_lease(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert claim([lines[0].pk], worker="one")
+    Line.objects.filter(pk=lines[0].pk).update(lease_until=F("lease_until") - HOUR)
+    monkeypatch.setattr(DATABASE_CLOCK, "without_jumps", lambda _: time.time() - HOUR.total_seconds())
+    assert (lines_with_due_work(), claim([lines[0].pk], worker="another")) == ([], [])
+    monkeypatch.setattr(DATABASE_CLOCK, "without_jumps", lambda _: time.time())
+    assert (lines_with_due_work(), len(claim([lines[0].pk], worker="another"))) == ([lines[0].pk], 1)
 
 
 @pytest.mark.behaviour("1.4")
