@@ -18,7 +18,7 @@ from analytics import live_numbers
 from analytics.alert_rules import SECONDS_BEFORE, AlertName, AlertThresholds, are_numbers_late, is_beat_missing
 from analytics.live_numbers import LastMinutes, Numbers
 from analytics.models import Alert, Run, RunState
-from broker_project.core.db import forget_connection, rows
+from broker_project.core.db import forget_connection, rows, rows_of_each
 from delivery import announcements
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
@@ -38,12 +38,12 @@ ASK_SECONDS: Final = 10.0
 MAX_NAMES: Final = 10
 """Names in the reason of an alert."""
 
-TURN: Final = f"""
-SELECT clock_timestamp(), NOT EXISTS (
-         SELECT FROM analytics_alert
-          WHERE looked_at BETWEEN clock_timestamp() - interval '{LOOK_SECONDS} s' AND clock_timestamp())
-"""
-"""The time, and whether nobody has looked lately."""
+IS_TIME: Final = f"""NOT EXISTS (
+  SELECT FROM analytics_alert
+   WHERE looked_at BETWEEN clock_timestamp() - interval '{LOOK_SECONDS} s' AND clock_timestamp())"""
+"""Whether nobody has looked lately."""
+TURN: Final = f"SELECT clock_timestamp(), {IS_TIME}"
+ASK: Final = f"SELECT {IS_TIME} OR {announcements.ARE_THERE}"
 ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('alerts', 0))"
 
 log = structlog.get_logger(__name__)
@@ -68,9 +68,10 @@ def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
 
 def look_and_publish(thresholds: AlertThresholds) -> None:
     """Look, and publish what is announced, by whomever and whenever: while no worker runs, nobody else does."""
-    look(thresholds)
-    while announcements.announce():
-        pass
+    if rows(ASK)[0][0]:
+        look(thresholds)
+        while announcements.announce():
+            pass
 
 
 def look(thresholds: AlertThresholds) -> int:
@@ -79,8 +80,7 @@ def look(thresholds: AlertThresholds) -> int:
     One process at a time finds out, however long that takes. PostgreSQL ends the transaction of one that stands still.
     """
     with transaction.atomic():
-        ((is_alone,),) = rows(ALONE)
-        ((began, is_time),) = rows(TURN)
+        ((is_alone,),), ((began, is_time),) = rows_of_each([(ALONE, ()), (TURN, ())])
         if not (is_alone and is_time):
             return 0
         reasons = dict(_conditions(thresholds, began))

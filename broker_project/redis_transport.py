@@ -39,6 +39,8 @@ class Transport(redis.Transport):
     """Has such channels."""
 
     Channel = Channel
+    brpop_timeout = 3
+    """Seconds after which a worker without tasks asks again; one that stops waits for the answer."""
 
 
 def _read(read: Callable[..., Any], **options: Any) -> Any:

@@ -21,8 +21,7 @@ HELD_SECONDS: Final = 60
 """A line that is held for less time is not announced."""
 JSON: Final = "application/json"
 
-ANY: Final = "SELECT 1 FROM delivery_announcement LIMIT 1"
-"""Asked first, every second in every worker: a transaction costs four round trips."""
+ARE_THERE: Final = "EXISTS (SELECT FROM delivery_announcement)"
 ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('announcements', 0))"
 """Two processes at a time would not keep the order."""
 ALONE_WITH_LINES: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('held lines', 0))"
@@ -84,11 +83,16 @@ SELECT t.id, t.kind, t.at, t.details::text, u.name, s.id, COALESCE(e.name, s.eve
  ORDER BY t.id
 """
 
+IS_HELD: Final = f"""
+  reason <> '' AND since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})"""
+ARE_HELD: Final = f"""
+  (EXISTS (SELECT FROM delivery_hold WHERE {IS_HELD})
+   OR (SELECT id FROM delivery_line WHERE pause_announced_at IS NOT NULL ORDER BY id LIMIT 1) IS NOT NULL)"""
+"""Whether there are lines to announce, or announced ones that may go on."""
 ANNOUNCE_HELD: Final = f"""
 WITH held AS MATERIALIZED (
   SELECT l.id, h.delivery_id, h.subscription_id, h.reason, h.since
-    FROM (SELECT DISTINCT line_id FROM delivery_hold
-           WHERE reason <> '' AND since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})) w
+    FROM (SELECT DISTINCT line_id FROM delivery_hold WHERE {IS_HELD}) w
     JOIN delivery_line l ON l.id = w.line_id AND l.pause_announced_at IS NULL
    CROSS JOIN LATERAL ({HOLDS} ORDER BY h.since, h.delivery_id LIMIT 1) h
    CROSS JOIN LATERAL (
@@ -117,8 +121,6 @@ SELECT '{OWN_EVENTS}Line.Resumed', id, '{{"pause": "HELD"}}' FROM free ORDER BY 
 
 def announce() -> int:
     """Publish the oldest announcements that a subscription wants, drop the others, and return how many all were."""
-    if not rows(ANY):
-        return 0
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE)
         if not is_alone:

@@ -76,11 +76,8 @@ class Monitors:
             self._requests.pop(subscription_id, None)
 
 
-ANY_DUE: Final = """
-SELECT 1 FROM subscriptions_subscription WHERE probe_due_at <= (SELECT clock_timestamp()) AND status <> 'INACTIVE'
- LIMIT 1
-"""
-"""Asked first, every second in every worker: a transaction costs three round trips."""
+ARE_DUE: Final = """EXISTS (
+  SELECT FROM subscriptions_subscription WHERE probe_due_at <= (SELECT clock_timestamp()) AND status <> 'INACTIVE')"""
 
 BEGIN: Final = f"""
 WITH due AS MATERIALIZED (
@@ -123,18 +120,24 @@ class DueProbe(NamedTuple):
     """Whether its subscriber's main line has one of its deliveries that can be sent now."""
 
 
-def probe(monitors: Monitors) -> int:
-    """Make each subscription whose probe is due half-open, or ask its monitor URL; return how many those were.
+def resume_answered(monitors: Monitors) -> int:
+    """Resume each subscription whose monitor has answered; where another transaction has locked one, keep its answer.
 
-    Without a delivery that can be sent, a subscription resumes at once: what it has in the retry line would wait
-    forever. So do those whose monitor has answered; where another transaction has locked one, its answer is kept.
+    Returns 0: what is kept waits for the next time.
     """
     if working := monitors.working():
         end_suspensions(working, reason="its monitor answers")
         locked = {subscription_id for (subscription_id,) in rows(STILL_SUSPENDED, [[*working], [*working.values()]])}
         monitors.forget(working.keys() - locked)
-    if not rows(ANY_DUE):
-        return 0
+    return 0
+
+
+def probe(monitors: Monitors) -> int:
+    """Make each subscription whose probe is due half-open, or ask its monitor URL; return how many those were.
+
+    Without a delivery that can be sent, a subscription resumes at once: what it has in the retry line would wait
+    forever.
+    """
     with transaction.atomic():
         due = [DueProbe._make(row) for row in rows(BEGIN)]
         half_open = [one for one in due if not one.monitor_url]

@@ -48,7 +48,7 @@ UPDATE delivery_queuegroup g
   FROM off WHERE g.id = ANY (ARRAY[off.id])
 """
 
-TAKE_BACK: Final = f"""
+UNPARK: Final = f"""
 WITH RECURSIVE {subscriptions_with("parked", "waits_for = 'SUBSCRIPTION'")},
 back AS MATERIALIZED (
   SELECT d.group_id
@@ -69,7 +69,9 @@ deliveries AS (
 UPDATE delivery_queuegroup g SET waits_for = 'TURN'
  WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION'
 """
-"""Walks from subscription to subscription that has something parked, and takes back what can be sent again.
+"""Lets groups be sent again, in their places, of which a subscription is active again: a slice of them.
+
+Walks from subscription to subscription that has something parked.
 
 What it changes is found by id, and said so that no other index will do: else all that is parked would be looked through
 at every sweep.
@@ -91,8 +93,3 @@ def postpone(seconds: Mapping[int, float]) -> None:
     """Let groups that are due wait for `seconds`, by their ids; this is not an attempt."""
     if seconds:
         rows(PUT_OFF, [[*seconds.keys()], [*seconds.values()]])
-
-
-def unpark() -> None:
-    """Let groups be sent again, in their places, of which a subscription is active again: a slice of them."""
-    rows(TAKE_BACK)

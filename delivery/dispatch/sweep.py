@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from broker_project.core.db import rows
+from broker_project.core.db import rows, rows_of_each
 from delivery.dispatch import notify
 from delivery.dispatch.claim import LEASE_IS_OVER, LINE_HOLDS, LINE_IS_DUE, lease_clock
 from delivery.dispatch.diversion import WITHOUT_PROBE
-from delivery.dispatch.parked_groups import unpark
+from delivery.dispatch.parked_groups import UNPARK
 from delivery.dispatch.turn_floors import ARE_THERE, GROUP_WAITS, WAITS
 from delivery.filing import IS_SENT_IN, LINE, LINES_APART, MAIN_LINE, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
@@ -160,8 +160,8 @@ def due_lines() -> list[DueLine]:
 
     What has become due because a subscription is active again is among it.
     """
-    unpark()
-    return [DueLine(*row) for row in rows(DUE, [lease_clock()] * 2)]
+    _, due = rows_of_each([(UNPARK, ()), (DUE, [lease_clock()] * 2)])
+    return [DueLine(*row) for row in due]
 
 
 def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
@@ -174,12 +174,14 @@ def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
 
 ALONE: Final = "(SELECT pg_try_advisory_xact_lock(hashtext('delivery.begin_delayed')))"
 """One process at a time: what takes its turn lowers floors, and two would lock these in different orders."""
+IS_DELAYED: Final = "waits_for LIKE 'START' AND not_before <= (SELECT clock_timestamp())"
+ARE_DELAYED: Final = f"(SELECT id FROM delivery_open WHERE {IS_DELAYED} ORDER BY not_before, id LIMIT 1) IS NOT NULL"
 BEGIN: Final = f"""
 WITH begun AS (
   UPDATE delivery_open SET waits_for = 'TURN'
    WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
      SELECT id FROM delivery_open
-      WHERE {ALONE} AND waits_for LIKE 'START' AND not_before <= (SELECT clock_timestamp())
+      WHERE {ALONE} AND {IS_DELAYED}
       ORDER BY not_before, id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
   RETURNING line_id, subscription_id)
 SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)

@@ -45,6 +45,7 @@ LOWEST: Final = f"""COALESCE(
          (SELECT last_value + 1 FROM delivery_delivery_id_seq))"""
 """The lowest id that waits for its turn, of a subscription or in a sender's line; if none does, the next one."""
 
+ARE_NEEDED: Final = f"({ARE_THERE} OR {DEAD} > {MANY_DEAD})"
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.turn_floors'))"
 NOTE: Final = f"""
 WITH owner AS MATERIALIZED (

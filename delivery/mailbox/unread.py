@@ -100,6 +100,10 @@ def expire_unread() -> int:
     return int(ended)
 
 
+ARE_FETCHED: Final = """
+  (SELECT subscription_id FROM delivery_open WHERE fetched_until IS NOT NULL ORDER BY subscription_id LIMIT 1)
+    IS NOT NULL"""
+
 WALK_START: Final = (0, datetime(1970, 1, 1, tzinfo=UTC), 0)
 walk_positions: Final = {"next": WALK_START}
 """Where the next walk of this process continues, in the order of all fetched deliveries: subscription, time-out, id."""

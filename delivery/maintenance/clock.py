@@ -6,7 +6,7 @@ is locked. Other times that the clock writes hold nothing: when a message, an id
 
 from typing import Final
 
-from broker_project.core.db import rows
+from broker_project.core.db import rows_of_each
 from delivery.dispatch.claim import LONGEST_PAUSE
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import LEASE_SECONDS, REFUSED_GROUP_SECONDS, SWEEP_SLICE, UNADDRESSED_SECONDS
@@ -102,4 +102,4 @@ RETURNING id
 
 def set_back_times() -> int:
     """Set back what lies too far ahead; return how many times did."""
-    return sum(len(rows(one)) for one in (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS))
+    return sum(map(len, rows_of_each([(one, ()) for one in (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS)])))

@@ -14,11 +14,17 @@ EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 SLICE: Final = 1_000
 """Rows changed in one statement: none is locked for long."""
 
+IS_OVERDUE: Final = f"""
+  expires_at IS NOT NULL AND {EXPIRES} <= (SELECT {{}})
+  AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)"""
+"""Whether a delivery expires; format with the time."""
+ARE_OVERDUE: Final = f"""
+  (SELECT id FROM delivery_open WHERE {IS_OVERDUE.format("clock_timestamp()")} ORDER BY {EXPIRES} LIMIT 1)
+    IS NOT NULL"""
+
 EXPIRE_OVERDUE: Final = f"""
 WITH overdue AS MATERIALIZED (
-  SELECT id, line_id, group_id FROM delivery_open
-   WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT %(now)s::timestamptz)
-     AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)
+  SELECT id, line_id, group_id FROM delivery_open WHERE {IS_OVERDUE.format("%(now)s::timestamptz")}
    ORDER BY {EXPIRES} LIMIT {SLICE}),
 lines AS MATERIALIZED (
   SELECT l.id FROM (SELECT DISTINCT line_id FROM overdue ORDER BY line_id) o

@@ -24,6 +24,10 @@ MAX_DUE: Final = 1_000_000
 """Largest number of due deliveries: counting as many takes about a second."""
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
 
+IS_UNCOUNTED: Final = """NOT EXISTS (
+  SELECT FROM delivery_minutetotal
+   WHERE minute = (SELECT date_trunc('minute', clock_timestamp()) - interval '1 minute'))"""
+"""Whether the last closed minute is not counted: those before are counted before it."""
 NEXT: Final = f"""
 WITH next AS (
   SELECT now, GREATEST(

@@ -6,15 +6,15 @@ at once, and any of them can be killed.
 
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, LiteralString
 
 import structlog
 from django.db import Error
 
-from broker_project.core.db import forget_connection
+from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
 from delivery import announcements, endpoint_probe
 from delivery.believed_clock import BELIEVED_CLOCK
@@ -24,7 +24,7 @@ from delivery.mailbox import unread
 from delivery.maintenance import clock, expiry, minutes, partitions
 from delivery.maintenance.retention import RetentionDiffers, check_keep_days, delete_old_records, drop_past_days
 from delivery.publish import idempotency
-from delivery.replay import backfill_job, replay_job
+from delivery.replay import backfill_job, job_steps, replay_job
 from subscriptions.credentials.portal_links import forget_ended_portal_keys
 from subscriptions.credentials.signing_secrets import forget_former_secrets
 
@@ -51,6 +51,21 @@ JOBS: Final[dict[str, PeriodicJob]] = {
 }
 
 PROBE: Final = "probe"
+HAS_WORK: Final[dict[str, LiteralString]] = {
+    "begin_delayed": sweep.ARE_DELAYED,
+    "expire_overdue": expiry.ARE_OVERDUE,
+    "return_overdue": unread.ARE_FETCHED,
+    "announce": announcements.ARE_THERE,
+    "replay": job_steps.ARE_UNFINISHED,
+    "backfill": job_steps.ARE_UNFINISHED,
+    "note_floors": turn_floors.ARE_NEEDED,
+    "announce_held_lines": announcements.ARE_HELD,
+    "forget_expired_keys": idempotency.ARE_EXPIRED,
+    "count_minutes": minutes.IS_UNCOUNTED,
+    PROBE: endpoint_probe.ARE_DUE,
+}
+"""SQL that tells whether there is anything to do for a job: all are asked in one statement, since mostly there is not.
+"""
 SELDOM: Final = frozenset(
     {"set_back_times", "expire_unread", "announce_held_lines", "forget_expired_keys", "count_minutes"}
 )
@@ -76,11 +91,20 @@ def run_periodic_jobs(
 
     A job that fails stops no other; its name goes to `on_failure`.
     """
-    return sum(
-        _run_job(name, job, on_failure)
-        for name, job in {**JOBS, **own}.items()
-        if name not in but and not is_stopping()
-    )
+    jobs = {name: job for name, job in {**JOBS, **own}.items() if name not in but}
+    idle = _without_work([name for name in jobs if name in HAS_WORK])
+    return sum(_run_job(name, job, on_failure) for name, job in jobs.items() if name not in idle and not is_stopping())
+
+
+def _without_work(names: Sequence[str]) -> set[str]:
+    """Return the jobs for which there is nothing to do; none if the database does not say."""
+    try:
+        answers = rows("SELECT " + ", ".join([HAS_WORK[name] for name in names]))[0] if names else ()
+    except Error as failure:
+        log.warning("periodic_job.database_failed", job="ask", reason=failure)
+        forget_connection()
+        return set()
+    return {name for name, has_work in zip(names, answers, strict=True) if not has_work}
 
 
 def _run_job(name: str, job: PeriodicJob, on_failure: Callable[[str], object]) -> int:
@@ -118,7 +142,11 @@ class PeriodicJobs(_Stoppable):
         self, stopping: threading.Event, egress: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
         super().__init__("periodic-jobs", stopping)
-        self._own = {PROBE: partial(endpoint_probe.probe, Monitors(egress))}
+        monitors = Monitors(egress)
+        self._own = {
+            "resume_answered": partial(endpoint_probe.resume_answered, monitors),
+            PROBE: partial(endpoint_probe.probe, monitors),
+        }
         self._on_failure = on_failure
 
     def run(self) -> None:
@@ -127,7 +155,7 @@ class PeriodicJobs(_Stoppable):
         while not self._stopping.wait(0.0 if done else JOB_SECONDS):
             done = self._run_jobs(but=SELDOM)
             if time.monotonic() >= seldom_at:
-                found = self._run_jobs(but={PROBE, *JOBS.keys() - SELDOM})
+                found = self._run_jobs(but={*self._own, *JOBS.keys() - SELDOM})
                 done, seldom_at = done + found, 0.0 if found else time.monotonic() + SELDOM_SECONDS
         forget_connection()
 

@@ -37,6 +37,9 @@ SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliv
   FROM json_to_recordset(%(uses)s::json)
     AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries int)
 """
+ARE_EXPIRED: Final = """
+  (SELECT id FROM delivery_idempotencykey WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT 1)
+    IS NOT NULL"""
 FORGET: Final = """
 DELETE FROM delivery_idempotencykey WHERE id = ANY (ARRAY(
   SELECT id FROM delivery_idempotencykey WHERE expires_at <= %s

@@ -16,9 +16,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from structlog.testing import capture_logs
 
-from broker_project.core.db import forget_connection
+from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.receiver import Receiver, raw
 from broker_project.stack.load.wait import wait_until
+from delivery import endpoint_probe
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed
@@ -322,6 +323,7 @@ def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.Monk
     forget_connection()  # and what it has planned for few
 
     with explained_statements(monkeypatch) as statements:
+        assert rows(f"SELECT {endpoint_probe.ARE_DUE}") == [(True,)]
         assert broker.probe() == 1
 
     assert ours.get().half_open

@@ -12,7 +12,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim, renew
 from delivery.dispatch.sweep import begin_delayed
 from delivery.dispatch.turn_floors import note_floors
-from delivery.maintenance.periodic import JOBS
+from delivery.maintenance.periodic import HAS_WORK, JOBS
 from delivery.models import Delivery, Line, QueueGroup, ReplayState, TurnFloor
 from delivery.operations import cancel_deliveries_of
 from subscriptions.models import EventKind, Subscription
@@ -38,6 +38,7 @@ SELECT message_id, line_id, subscription_id, 'PENDING', size FROM delivery_open 
 @pytest.fixture
 def _many_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOBS, "note_floors", partial(note_floors, many_dead=-1))
+    monkeypatch.delitem(HAS_WORK, "note_floors")
 
 
 @pytest.fixture

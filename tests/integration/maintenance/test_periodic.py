@@ -31,6 +31,7 @@ def attending() -> Iterator[None]:
 def only(monkeypatch: pytest.MonkeyPatch, **jobs: PeriodicJob) -> None:
     """Replace the jobs."""
     monkeypatch.setattr(periodic, "JOBS", jobs)
+    monkeypatch.setattr(periodic, "HAS_WORK", {})
 
 
 def test_a_job_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,11 +119,11 @@ def test_seldom_jobs_with_work_run_again(storage: None, monkeypatch: pytest.Monk
 def test_the_attendant_alone_probes_as_it_remembers(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     probed = threading.Event()
 
-    def probe(_monitors: object) -> int:
+    def resume(_monitors: object) -> int:
         probed.set()
         return 0
 
-    monkeypatch.setattr(endpoint_probe, "probe", probe)
+    monkeypatch.setattr(endpoint_probe, "resume_answered", resume)
     only(monkeypatch)
     tasks.do_chores()
     assert not probed.is_set()
