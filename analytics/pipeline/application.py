@@ -6,8 +6,9 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,16 @@ from analytics.pipeline.extraction.source import register
 from analytics.pipeline.job import REPORTS, Job, Progress, Reports, Window, is_local
 from analytics.pipeline.lake import Lake
 from analytics.pipeline.lake_files import LakeFiles
-from analytics.pipeline.window import RUN_FAILURES, WINDOW_FAILURES, WindowRun, reason, recompute_days, summarize
+from analytics.pipeline.window import (
+    RUN_FAILURES,
+    WINDOW_FAILURES,
+    WindowRun,
+    idle_windows,
+    reason,
+    recompute_days,
+    summarize,
+    summarize_idle,
+)
 
 DATABASE: Final = "DATABASE_URL"
 USAGE: Final = f"usage: python -m analytics.pipeline JOB.json (with {DATABASE} in the environment)"
@@ -83,13 +93,18 @@ def main(arguments: list[str]) -> int:
 def run(job: Job, database: str, reports: Reports) -> Status:
     """Do a job with the database at an address."""
     try:
-        with only_run(database) as ensure_locked:
-            started = time.monotonic()
-            with spark_session(job) as spark:
-                reports.progress(f"Spark is ready after {time.monotonic() - started:.1f} s")
-                register(spark, database)
-                lake = Lake(LakeFiles.at(job.lake), spark)
-                return summarize_all(WindowRun(job, lake, database, ensure_locked, reports.progress), reports)
+        with only_run(database) as ensure_locked, ExitStack() as started:
+
+            @cache
+            def spark() -> SparkSession:
+                since = time.monotonic()
+                session = started.enter_context(spark_session(job))
+                register(session, database)
+                reports.progress(f"Spark is ready after {time.monotonic() - since:.1f} s")
+                return session
+
+            lake = Lake(LakeFiles.at(job.lake), spark)
+            return summarize_all(WindowRun(job, lake, database, ensure_locked, reports))
     except AnotherRun as other:
         reports.ended(str(other))
         return Status.ANOTHER_RUN
@@ -98,20 +113,22 @@ def run(job: Job, database: str, reports: Reports) -> Status:
         return Status.NOT_DONE
 
 
-def summarize_all(run: WindowRun, reports: Reports) -> Status:
-    """Delete what earlier runs left, summarize every window, and recompute the days after them."""
-    run.lake.sweep(run.report)
+def summarize_all(run: WindowRun) -> Status:
+    """Delete what earlier runs left, summarize idle windows, then the others, and recompute the days after them."""
+    run.lake.sweep(run.reports.progress)
+    idle = idle_windows(run)
+    run.reports.windows = [window for window in run.job.windows if window not in idle]
     passed = list[Window]()
-    for window in run.job.windows:
+    for window in (*idle, *run.reports.windows):
         started, progress = time.monotonic(), Progress()
         try:
-            summarize(run, window, progress)
+            (summarize_idle if window in idle else summarize)(run, window, progress)
         except WINDOW_FAILURES as failure:
-            reports.window(window, progress, time.monotonic() - started, reason(failure))
+            run.reports.window(window, progress, time.monotonic() - started, reason(failure))
         else:
-            reports.window(window, progress, time.monotonic() - started)
+            run.reports.window(window, progress, time.monotonic() - started)
             passed.append(window)
-    are_current = recompute_days(run, [window.day for window in passed])
+    are_current = recompute_days(run, [window.day for window in passed if window not in idle])
     return Status.DONE if are_current and len(passed) == len(run.job.windows) else Status.FAILED
 
 

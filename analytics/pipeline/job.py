@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self, TextIO
 
@@ -26,6 +26,10 @@ class Window:
     def from_json(cls, window: Mapping[str, str]) -> Self:
         """Return the window of a JSON object with `start` and `end`."""
         return cls(dt.datetime.fromisoformat(window["start"]), dt.datetime.fromisoformat(window["end"]))
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as a JSON object that `from_json` reads."""
+        return {"start": self.start.isoformat(), "end": self.end.isoformat()}
 
     @property
     def day(self) -> dt.date:
@@ -169,19 +173,26 @@ class Reports:
     """Reports one run: JSON lines for the worker, printed text for people."""
 
     def __init__(self, stream: TextIO, printed: TextIO) -> None:
+        self.windows: Sequence[Window] = ()
+        """Those of which steps are reported, in order."""
         self._stream = stream
         self._printed = printed
 
-    def progress(self, text: str) -> None:
-        """Report a step."""
+    def progress(self, text: str, **more: Any) -> None:
+        """Report how far it is."""
         print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {text}", file=self._printed, flush=True)
-        self._report(progress=text)
+        self._report(progress=text, **more)
+
+    def step(self, window: Window, step: str, before: str = "") -> None:
+        """Report the next step of a window, such as `reading`, after what came of the step `before`."""
+        number, total = self.windows.index(window) + 1, len(self.windows)
+        text = f"{window}: {before}{step} (window {number} of {total})"
+        self.progress(text, position={"number": number, "total": total, "step": step})
 
     def window(self, window: Window, progress: Progress, seconds: float, error: str = "") -> None:
         """Report the end of a window: with an `error`, its summaries are unchanged."""
-        times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
         state = "FAILED" if error else "PASSED"
-        self._report(window=times, state=state, seconds=round(seconds, 3), error=error, **asdict(progress))
+        self._report(window=window.as_json(), state=state, seconds=round(seconds, 3), error=error, **asdict(progress))
         self.progress(f"{window}: FAILED: {error}" if error else f"{window}: summarized in {seconds:.1f} s")
 
     def ended(self, error: str) -> None:

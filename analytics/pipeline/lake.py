@@ -5,13 +5,14 @@
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from analytics.pipeline.job import Window
@@ -34,10 +35,11 @@ CHANGED: Final = f"{FOLDER}/changed"
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The lake with the Spark session that reads and writes it."""
+    """The lake, and how to get the Spark session that reads and writes it."""
 
     storage: LakeFiles
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
+    """Starts Spark when it is first called: idle windows need none."""
 
     def manifest(self, day: dt.date) -> Manifest:
         """Return the manifest of a day; empty for a day without files.
@@ -99,8 +101,8 @@ class Lake:
         """Return the rows of a table in some folders; columns that older files do not have are null."""
         paths = [self.storage.url_to_read(folder) for folder in folders]
         if not paths:
-            return self.spark.createDataFrame([], schema_of(table))
-        return self.spark.read.schema(schema_of(table)).parquet(*paths)
+            return self.spark().createDataFrame([], schema_of(table))
+        return self.spark().read.schema(schema_of(table)).parquet(*paths)
 
     def read_days(self, table: Table, manifests: Iterable[Manifest]) -> DataFrame:
         """Return the rows of a table that count on some days."""
@@ -130,14 +132,24 @@ class Stage:
         self.parts[table] = Part(table.path, folder, self._dataset(folder).count_rows(), table.columns)
         return self._lake.read(table, [folder])
 
+    def write_batches(self, table: Table, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write rows of a table without Spark; nothing if there are none."""
+        if batches:
+            folder, rows = f"{table.path}/{self._folder}", pa.Table.from_batches(batches)
+            self._lake.storage.files.create_dir(folder)
+            file = f"{folder}/part-0.zstd.parquet"
+            parquet.write_table(rows, file, filesystem=self._lake.storage.files, compression="zstd")
+            self.parts[table] = Part(table.path, folder, rows.num_rows, table.columns)
+
     def frames(self, tables: Iterable[Table]) -> dict[Table, DataFrame]:
         """Return what has been written of some tables."""
         return {table: self._lake.read(table, [self.parts[table].folder]) for table in tables}
 
     def batches(self, table: Table) -> Iterator[pa.RecordBatch]:
         """Yield the written rows of a table in batches, without Spark."""
-        rows = self._dataset(self.parts[table].folder)
-        yield from rows.to_batches(batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1)
+        if table in self.parts:
+            rows = self._dataset(self.parts[table].folder)
+            yield from rows.to_batches(batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1)
 
     def flush(self) -> None:
         """Put everything on disk, so that it survives a power cut, before a manifest names it."""

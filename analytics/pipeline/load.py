@@ -60,7 +60,7 @@ def add_up(cursor: psycopg.Cursor[Any], window: Window) -> None:
 
 
 def load(
-    connection: psycopg.Connection, window: Window, rows: Mapping[Table, Batches], ensure_locked: Callable[[], None]
+    connection: psycopg.Connection, window: Window, rows: Mapping[Table, Batches], commit_lake: Callable[[], None]
 ) -> None:
     """Replace the rows of a window, and of its day in daily tables.
 
@@ -69,7 +69,8 @@ def load(
     writers wait: all tables are locked at once, in the same order.
 
     - `connection`: in autocommit, closed by the caller
-    - `ensure_locked` raises if another run may have started
+    - `commit_lake` is the last thing before the transaction ends, so that a run that is cancelled or killed leaves
+      lake and PostgreSQL alike, but for that instant; it raises if another run may have started
 
     Raises:
         psycopg.Error: nothing has been replaced.
@@ -85,7 +86,6 @@ def load(
         cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s")))
         names = sql.SQL(", ").join(sql.Identifier(table.db_table) for table in GOLD if table in rows)
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(names))
-        ensure_locked()
         for table in rows:
             clear = sql.SQL("DELETE FROM {} WHERE {time} >= %s AND {time} < %s")
             target = sql.Identifier(table.db_table)
@@ -94,6 +94,7 @@ def load(
             cursor.execute(insert.format(target, _staged(table), columns=_columns(table)))
         if TOTALLED & rows.keys():
             add_up(cursor, window)
+        commit_lake()
 
 
 def _as_csv(batch: pa.RecordBatch) -> bytes:

@@ -5,13 +5,14 @@ import datetime as dt
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from analytics.models import rows_of
+from analytics.pipeline import application
 from analytics.pipeline.application import Status
 from analytics.pipeline.connections import LOCK, AnotherRun, LockLost, only_run
 from analytics.pipeline.job import Vocabulary, Window
@@ -20,6 +21,7 @@ from analytics.pipeline.manifests import path_of
 from analytics.pipeline.tables import (
     ATTEMPTS,
     AUDIT,
+    BACKLOG,
     BRONZE,
     BUDGETS,
     FINDINGS,
@@ -33,6 +35,7 @@ from analytics.pipeline.tables import (
 from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, MessageOutcome
 from delivery.outcomes import RetryAction
+from delivery.statuses import DeliveryStatus
 from tests.support.database import execute
 from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
 from tests.support.spark_runs import WHOLE_DAY, ReportStream, Summarizer, all_loaded, hour, loaded
@@ -137,6 +140,35 @@ def test_a_day_replaces_its_hours_with_the_same_totals(summarizer: Summarizer, t
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=2"}
 
 
+@pytest.mark.behaviour("11.10")
+def test_hours_in_which_nothing_happened_take_no_spark(tmp_path: Path, traffic: Traffic) -> None:
+    waiting_since(traffic, MORNING)
+    summarizer = Summarizer(cast("SparkSession", None), tmp_path)
+    assert summarizer.run(hour(8), hour(9)) is Status.DONE, summarizer.reports.getvalue()
+    at = {hour(8).start + number * dt.timedelta(minutes=5) for number in range(2 * 12)}
+    subscriber = traffic.subscription.subscriber
+    assert {*loaded(BACKLOG)} == {*summarizer.rows(BACKLOG)} == {(one, subscriber.pk, subscriber.name, 1) for one in at}
+    assert [name for name, rows in all_loaded().items() if rows] == [BACKLOG.name]
+    assert [piece.window for piece in summarizer.manifest().pieces] == [hour(8), hour(9)]
+    assert {report["state"] for report in summarizer.reports.windows()} == {"PASSED"}
+
+
+@pytest.mark.lengthy
+@pytest.mark.behaviour("11.10")
+def test_an_idle_hour_has_the_summaries_that_spark_makes_of_it(summarizer: Summarizer, traffic: Traffic) -> None:
+    """Something else begins to wait in it, which a replay can make without publishing."""
+    waiting_since(traffic, MORNING)
+    waiting_since(traffic, MORNING + dt.timedelta(hours=1))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(application, "idle_windows", lambda _: [])
+        assert summarizer.run(hour(7), hour(8)) is Status.DONE
+    by_spark = (summarizer.gold(), all_loaded())
+    assert summarizer.run(hour(8)) is Status.DONE
+    assert '"step"' not in summarizer.reports.getvalue()
+    assert (summarizer.gold(), all_loaded()) == by_spark
+    assert by_spark[1][BACKLOG.name][-1][-1] == 2
+
+
 @pytest.mark.lengthy
 def test_files_written_before_a_column_was_added_have_null_in_it(summarizer: Summarizer, traffic: Traffic) -> None:
     traffic.delivered(MORNING + dt.timedelta(hours=1))
@@ -204,6 +236,13 @@ def test_a_run_that_lost_its_lock_commits_nothing(summarizer: Summarizer, traffi
         summarizer.run(reports=ReportStream(end_lock))
     assert summarizer.manifest().pieces == ()
     assert loaded(RELIABILITY) == []
+
+
+def waiting_since(traffic: Traffic, at: dt.datetime) -> None:
+    """Let a delivery wait that was created at an instant and has not been sent."""
+    size = {"size": 2, "status": DeliveryStatus.PENDING}
+    id_ = partitions.first_id(at.date()) + int(at.timestamp()) % 10**9
+    Delivery.objects.create(id=id_, line=traffic.line, subscription=traffic.subscription, created_at=at, **size)
 
 
 def day_after(number: int) -> Window:

@@ -71,7 +71,7 @@ time.sleep(600)
 
 
 WORKER = """
-import json, sys, threading
+import json, sys
 from pathlib import Path
 
 from analytics.spark_process import GuardedProcess
@@ -80,7 +80,7 @@ scratch, log = folder / "scratch", (folder / "log").open("wb", buffering=0)
 process = GuardedProcess((sys.executable, "-c", application), json.loads(sys.argv[3]), scratch,
                          on_report=print, on_output=log.write)
 print(process._guard.pid, flush=True)
-process.wait(seconds=600.0, stopping=threading.Event())
+process.wait(seconds=600.0, is_stopping=lambda: False)
 """
 
 

@@ -99,18 +99,17 @@ class Summarizer:
         """Do what the application does, on the session there is."""
         self.runs += 1
         self.reports = reports or ReportStream()
-        register(self.spark, database_address())
+        if self.spark:
+            register(self.spark, database_address())
         reporting = Reports(self.reports, io.StringIO())
         with only_run(database_address()) as ensure_locked:
             asked = replace(job(self.folder, *windows, run=self.runs), vocabulary=self.words)
-            return summarize_all(
-                WindowRun(asked, self.lake, database_address(), ensure_locked, reporting.progress), reporting
-            )
+            return summarize_all(WindowRun(asked, self.lake, database_address(), ensure_locked, reporting))
 
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(LakeFiles.at(str(self.folder)), self.spark)
+        return Lake(LakeFiles.at(str(self.folder)), lambda: self.spark)
 
     def manifest(self) -> Manifest:
         """Return what counts of the day."""

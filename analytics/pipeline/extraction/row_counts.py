@@ -8,7 +8,15 @@ import psycopg
 
 from analytics.pipeline import tables
 from analytics.pipeline.connections import fetch
-from analytics.pipeline.extraction.statements import PARTITIONED, SOURCES, bounds_of, leaf_of, leaves_of, within
+from analytics.pipeline.extraction.statements import (
+    IN_WINDOW,
+    PARTITIONED,
+    SOURCES,
+    bounds_of,
+    leaf_of,
+    leaves_of,
+    within,
+)
 from analytics.pipeline.job import Window, whole
 from analytics.pipeline.tables import Table
 
@@ -24,6 +32,16 @@ def count(connection: psycopg.Connection[Any], table: Table, window: Window) -> 
     them, which retention would wait for.
     """
     return sum(_by_leaf(connection, table, window).values())
+
+
+def is_idle(connection: psycopg.Connection[Any], window: Window) -> bool:
+    """Return whether nothing was published, sent, ended or called back in a window; every partition is asked."""
+    for table in IN_WINDOW:
+        condition = within(table, bounds_of(table, window))
+        for leaf in _leaves_of(connection, table):
+            if fetch(connection, f"SELECT FROM {leaf} r WHERE {condition} LIMIT 1"):
+                return False
+    return True
 
 
 def leaf_rows(connection: psycopg.Connection[Any], day: dt.date) -> dict[str, int]:
@@ -67,10 +85,14 @@ def _elsewhere(connection: psycopg.Connection[Any], day: dt.date) -> dict[str, i
 
 def _by_leaf(connection: psycopg.Connection[Any], table: Table, window: Window, without: str = "") -> dict[str, int]:
     """Return how many of a window's rows are in each partition of a table."""
-    source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
-    leaves = leaves_of(connection, source) if source in PARTITIONED else [source]
-    count_rows = f"SELECT count(*) FROM {{}} r WHERE {condition}"
+    count_rows = f"SELECT count(*) FROM {{}} r WHERE {within(table, bounds_of(table, window))}"
+    leaves = _leaves_of(connection, table)
     return {leaf: _number(connection, count_rows.format(leaf)) for leaf in leaves if leaf != without}
+
+
+def _leaves_of(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+    source = SOURCES[table].rows
+    return leaves_of(connection, source) if source in PARTITIONED else [source]
 
 
 def _leaves(connection: psycopg.Connection[Any], day: dt.date) -> list[str]:

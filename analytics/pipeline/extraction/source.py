@@ -215,7 +215,7 @@ def read(spark: SparkSession, table: Table, window: Window, *, slice_rows: int) 
 
     Failures are Spark's exceptions, with the text of `Unreadable` in them.
     """
-    options = {"table": table.name, "start": window.start.isoformat(), "end": window.end.isoformat()}
+    options = {"table": table.name, **window.as_json()}
     frame = spark.read.format(NAME).options(**options, slice_rows=slice_rows).load()
     if table == WAITING:  # add up what several slices have counted
         return frame.groupBy("subscription_id", "line_id", "since").agg(F.sum("deliveries").alias("deliveries"))

@@ -63,6 +63,17 @@ SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
 SINCE: Final = "GREATEST('{start}', to_timestamp(ceil(extract(epoch FROM r.created_at) / 300) * 300))"
 """The end of the five minutes in which a delivery began to wait; the window's start for earlier ones."""
 
+IDLE_BACKLOG: Final = """
+SELECT m.at, o.subscriber_id, COALESCE(n.name, '') AS subscriber, sum(w.deliveries) AS deliveries
+  FROM ({waiting}) w
+  LEFT JOIN subscriptions_subscription s ON s.id = w.subscription_id
+  LEFT JOIN delivery_line l ON l.id = w.line_id
+  CROSS JOIN LATERAL (SELECT COALESCE(s.subscriber_id, l.subscriber_id) AS subscriber_id) o
+  LEFT JOIN subscriptions_subscriber n ON n.id = o.subscriber_id
+  JOIN generate_series('{start}'::timestamptz, '{end}'::timestamptz - interval '1 microsecond', '5 minutes') m (at)
+    ON m.at >= w.since
+ GROUP BY 1, 2, 3"""
+
 IN_WINDOW: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS)
 """Tables whose rows lie in the window; they no longer change once it is closed."""
 EVENTS: Final = frozenset({tables.STATUS_CHANGES, tables.RELEASES})
@@ -238,6 +249,17 @@ def selected(table: Table, window: Window, rows: str, bounds: Bounds, messages: 
     computed = {**source.computed, **({"event_type_id": event_type(messages)} if source.joined else {})}
     columns = ", ".join(f"{computed.get(name, f'r.{name}')} AS {name}" for name in table.types)
     return f"SELECT {columns} FROM {rows} r{source.joined} WHERE {condition}"
+
+
+def idle_backlog(connection: psycopg.Connection[Any], window: Window) -> str:
+    """Return the query for the backlog of a window in which no delivery ended: what waits at its end has only grown.
+
+    Raises:
+        Unreadable: retention has dropped some of the rows.
+    """
+    table = tables.WAITING
+    rows = rows_of(table, window, relations_of(connection, table, window))
+    return IDLE_BACKLOG.format(waiting=selected(table, window, rows, bounds_of(table, window)), **window.as_json())
 
 
 def event_type(messages: Sequence[str]) -> str:

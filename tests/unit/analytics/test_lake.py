@@ -6,10 +6,9 @@ import signal
 import sys
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
 
 from analytics.pipeline.job import Check, Window, whole
 from analytics.pipeline.lake import TOUCHED, Lake
@@ -30,7 +29,7 @@ EMPTY = Manifest(DAY)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake(LakeFiles.at(str(tmp_path / "lake")), cast("SparkSession", None))
+    return Lake(LakeFiles.at(str(tmp_path / "lake")), pytest.fail)
 
 
 def manifest(run: int) -> Manifest:

@@ -224,8 +224,8 @@ def days(*after: int) -> list[dt.date]:
         pytest.param([5, 6], [5, 6], [28, 30], id="one after it was done again too"),
         pytest.param([5, 6], [6, 5], [6, 28, 30], id="one after it had been done before it was"),
         pytest.param([5, 6], [6, 5, 6], [28, 30], id="hours of one after it were done, some of them later"),
-        pytest.param([5], [], [6, 28, 30], id="a run before changed it and was ended"),
-        pytest.param([5], [6], [28, 30], id="likewise, and one after it was done in this run"),
+        pytest.param([5], [], [5, 6, 28, 30], id="a run before changed it and was ended, or an idle window did"),
+        pytest.param([5], [6], [5, 28, 30], id="likewise, and one after it was done in this run"),
         pytest.param([5, 6], [5], [6, 28, 30], id="likewise, one after it, and it was done in this run"),
     ],
 )
