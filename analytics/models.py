@@ -3,6 +3,7 @@
 A new summary needs its table in `pipeline/tables.py` and the migration that `makemigrations` writes.
 """
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -52,6 +53,9 @@ class RunState(models.TextChoices):
 
     RUNNING = "RUNNING"
 
+    CANCELLING = "CANCELLING"
+    """To be cancelled: its worker ends Spark within seconds."""
+
     PASSED = "PASSED", "Done"
     """All its windows are summarized, all checks passed."""
 
@@ -61,8 +65,12 @@ class RunState(models.TextChoices):
     ABANDONED = "ABANDONED", "Worker vanished"
     """Its worker stopped or died. Schedules and abandoned ranges do the remaining windows without a new request."""
 
+    CANCELLED = "CANCELLED"
+    """On request. Windows that were done count; the others can be requested again, or come due on schedule."""
 
-UNFINISHED_RUNS = (RunState.WAITING, RunState.RUNNING)
+
+UNDER_WAY = (RunState.RUNNING, RunState.CANCELLING)
+UNFINISHED_RUNS = (RunState.WAITING, *UNDER_WAY)
 
 
 class Run(models.Model):
@@ -79,6 +87,8 @@ class Run(models.Model):
     requested_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    progress = models.JSONField(null=True)
+    """`{number, total, step}`: which window of how many Spark does, and what with it; null before and after."""
     error = models.TextField(default="", db_default="")
     """Why it failed, and what to do."""
     log = models.TextField(default="", db_default="")
@@ -96,6 +106,20 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"run {self.pk}"
+
+    @property
+    def can_be_cancelled(self) -> bool:
+        """Whether it waits or runs, or will be started again."""
+        is_restarted = self.state == RunState.ABANDONED and self.kind == RunKind.RANGE
+        return self.state in {RunState.WAITING, RunState.RUNNING} or is_restarted
+
+    def seconds_left(self, now: dt.datetime) -> float | None:
+        """Return about how long it still takes, as long as windows took so far; None before the first is done."""
+        if not self.progress or not self.started_at or self.progress["number"] == 1:
+            return None
+        done: int = self.progress["number"] - 1
+        left: int = self.progress["total"] - done
+        return (now - self.started_at).total_seconds() * left / done
 
 
 class WindowState(models.TextChoices):

@@ -4,16 +4,17 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import structlog
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
-from django.db.models import Case, Q, When
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
-from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.models import UNDER_WAY, Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import LOCK, WORKER_LOCK
 from analytics.pipeline.job import Progress, Window
 from analytics.spark_process import End, Ended, NotAReport, Report
@@ -23,6 +24,8 @@ from delivery.models import StorageDay
 DATABASE_SECONDS: Final = 600.0
 """How long the end of a run waits for the database; after that the run counts as vanished."""
 RETRY_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 2.0
+"""Between two looks whether a run is to be cancelled."""
 DATABASE_AWAY: Final = (InterfaceError, OperationalError)
 
 SIGKILL_STATUS: Final = 137
@@ -39,8 +42,11 @@ KILLED: Final = (
 VANISHED: Final = f"The worker that it ran in is gone. {AGAIN}"
 
 ABANDON: Final = f"""
-UPDATE analytics_run SET state = '{RunState.ABANDONED}', ended_at = clock_timestamp(), error = %s
- WHERE state = '{RunState.RUNNING}'
+UPDATE analytics_run
+   SET state = CASE state WHEN '{RunState.CANCELLING}' THEN '{RunState.CANCELLED}' ELSE '{RunState.ABANDONED}' END,
+       error = CASE state WHEN '{RunState.CANCELLING}' THEN %s ELSE %s END,
+       ended_at = clock_timestamp(), progress = NULL
+ WHERE state IN ('{RunState.RUNNING}', '{RunState.CANCELLING}')
    AND NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
                     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
                       AND (l.classid::bigint << 32) | l.objid::bigint IN ({LOCK}, {WORKER_LOCK}))
@@ -60,6 +66,10 @@ JAVA_OPTIONS_LINE: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?
 log = structlog.get_logger(__name__)
 
 
+class RunFinished(Exception):
+    """The run cannot be cancelled any more; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ends."""
@@ -73,6 +83,9 @@ STOPPED: Final = Ending(RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
 """Another worker continues it."""
 INTERRUPTED: Final = Ending(RunState.FAILED, "It was interrupted. The same range goes on where it stopped.")
 """It continues only when a user requests the range again."""
+CANCELLED: Final = Ending(
+    RunState.CANCELLED, "It was cancelled. The same range goes on where it stopped; schedules do what is due."
+)
 
 
 def waiting() -> list[int]:
@@ -92,10 +105,28 @@ def start(run_id: int) -> Run | None:
     return Run.objects.get(pk=run_id) if started else None
 
 
+def cancel(run_id: int) -> None:
+    """Cancel a run: one that waits at once; of one in progress, its worker ends Spark within seconds.
+
+    May be repeated; raises `RunFinished` if it has ended otherwise.
+    """
+    is_running = Q(state=RunState.RUNNING)
+    cancelled = {
+        "state": Case(When(is_running, then=Value(RunState.CANCELLING)), default=Value(CANCELLED.state)),
+        "ended_at": Case(When(is_running, then=None), default=Now()),
+        "error": Case(When(is_running, then=Value("")), default=Value(CANCELLED.error)),
+    }
+    if Run.objects.filter(STARTABLE | is_running, pk=run_id).update(**cancelled):
+        return
+    state = Run.objects.values_list("state", flat=True).filter(pk=run_id).first()
+    if state not in {RunState.CANCELLING, RunState.CANCELLED}:
+        raise RunFinished(f"It is {state}.")
+
+
 def abandon_vanished() -> None:
-    """Mark the runs whose worker is gone as abandoned."""
+    """Mark the runs whose worker is gone as abandoned, or as cancelled if that was asked for."""
     with connection.cursor() as cursor:
-        cursor.execute(ABANDON, [VANISHED])
+        cursor.execute(ABANDON, [CANCELLED.error, VANISHED])
         for (run_id,) in cursor.fetchall():
             log.warning("summaries.vanished", run=run_id)
 
@@ -112,6 +143,16 @@ class Record:
         self.printed_bytes = 0
         self.reports: dict[Window, Report] = {}
         self._unwritten: deque[Window] = deque()
+        self._is_cancelled = False
+        self._next_look = 0.0
+
+    def is_cancelled(self) -> bool:
+        """Return whether somebody has asked to cancel it, as PostgreSQL said some seconds ago at most."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            with self._database():
+                self._is_cancelled = Run.objects.filter(pk=self.run.pk, state=RunState.CANCELLING).exists()
+        return self._is_cancelled
 
     def add_output(self, printed: bytes) -> None:
         """Keep what was printed."""
@@ -125,30 +166,38 @@ class Record:
         match storable(message):
             case {"window": _} as result:
                 self.add_window(result)
-            case {"progress": text}:
+            case {"progress": text, **more}:
                 show(text)
+                if position := more.get("position"):
+                    self.add_position(position)
             case {"error": text}:
                 self.error = text
             case unknown:
                 raise NotAReport(f"{unknown!r:.100}")
+
+    def add_position(self, position: Any) -> None:
+        """Record which window it is at, unless the database is away."""
+        with self._database():
+            Run.objects.filter(pk=self.run.pk).update(progress=position)
 
     def add_window(self, report: Report) -> None:
         """Record the result of a window, now or when the database is back."""
         window = Window.from_json(report["window"])
         self.reports[window] = report
         self._unwritten.append(window)
-        try:
+        with self._database():
             self._write()
-        except DATABASE_AWAY as failure:
-            log.warning("summaries.database_away", run=self.run.pk, reason=failure)
-        finally:
-            forget_connection()
 
     def add_failure(self, window: Window, error: str) -> None:
         """Record the failure of a window that the application could not report."""
-        times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
         self.add_window(
-            {**asdict(Progress()), "window": times, "state": WindowState.FAILED, "seconds": 0.0, "error": error}
+            {
+                **asdict(Progress()),
+                "window": window.as_json(),
+                "state": WindowState.FAILED,
+                "seconds": 0.0,
+                "error": error,
+            }
         )
 
     def ending(self, ended: Ended, windows: Collection[Window], minutes: int) -> Ending:
@@ -188,7 +237,8 @@ class Record:
     def end(self, ending: Ending, stopping: threading.Event) -> None:
         """Record how it ended; wait for the database unless the process is stopping.
 
-        A run that was taken for vanished has not, unless another worker has started it again.
+        A run that was to be cancelled is, unless it has passed. A run that was taken for vanished has not, unless
+        another worker has started it again.
 
         Raises:
             django.db.Error: the database has not come back in time.
@@ -196,12 +246,16 @@ class Record:
         """
         deadline = time.monotonic() + DATABASE_SECONDS
         ours = Run.objects.filter(pk=self.run.pk, started_at=self.run.started_at)
-        ours = ours.filter(state__in=(RunState.RUNNING, RunState.ABANDONED))
+        ours = ours.filter(state__in=(*UNDER_WAY, RunState.ABANDONED))
+        ended: dict[str, Any] = asdict(ending)
+        if ending.state != RunState.PASSED:
+            for name, value in asdict(CANCELLED).items():
+                ended[name] = Case(When(state=RunState.CANCELLING, then=Value(value)), default=Value(ended[name]))
         printed = head_and_tail(self.output, self.printed_bytes).decode(errors="replace").replace("\0", "")
         while True:
             try:
                 self._write()
-                ours.update(state=ending.state, error=ending.error, log=printed, ended_at=Now())
+                ours.update(**ended, log=printed, ended_at=Now(), progress=None)
             except DATABASE_AWAY:
                 if time.monotonic() > deadline or stopping.wait(RETRY_SECONDS):
                     raise
@@ -209,6 +263,16 @@ class Record:
                 return
             finally:
                 forget_connection()
+
+    @contextmanager
+    def _database(self) -> Iterator[None]:
+        """Use the database for a moment; log it if it is away."""
+        try:
+            yield
+        except DATABASE_AWAY as failure:
+            log.warning("summaries.database_away", run=self.run.pk, reason=failure)
+        finally:
+            forget_connection()
 
     def _write(self) -> None:
         while self._unwritten:

@@ -54,8 +54,8 @@ def run(
     """Do a run that waits, or a range that was abandoned; return it as it ended.
 
     Return None if another run is in progress, or this one is done. `report` gets the progress, as text; `stopped` is
-    the ending if `stopping` is set. While Spark runs, one connection to the database holds the lock that marks this run
-    as active; it is released if the process dies.
+    the ending if `stopping` is set; one that somebody cancels ends as CANCELLED. While Spark runs, one connection to
+    the database holds the lock that marks this run as active; it is released if the process dies.
     """
     run_records.abandon_vanished()
     done = None
@@ -69,8 +69,8 @@ def run(
             ending = stopped if ending is STOPPED else ending
         finally:
             record.end(ending, stopping)
-            log.info("summaries.ended", run=run_id, state=ending.state, error=ending.error)
-        done = Run.objects.get(pk=run_id)
+            done = Run.objects.get(pk=run_id)
+            log.info("summaries.ended", run=run_id, state=done.state, error=done.error)
     if done and (others := run_records.waiting()):  # workers may have skipped them while this run held the lock
         notify.hint(SUMMARIZE, others[:1], QUEUE)
     return done
@@ -100,7 +100,7 @@ def _summarize(
             settings,
             on_report=partial(record.add_report, show=report),
             on_output=record.add_output,
-            stopping=stopping,
+            is_stopping=lambda: stopping.is_set() or record.is_cancelled(),
         )
     except OSError as failure:
         return Ending(RunState.FAILED, f"Spark cannot be started: {failure}.")

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -214,8 +213,8 @@ class GuardedProcess:
         self._selector.register(self._reports, selectors.EVENT_READ, self._read_reports)
         self._selector.register(self._printed, selectors.EVENT_READ, on_output)
 
-    def wait(self, *, seconds: float, stopping: threading.Event) -> Ended:
-        """Pass on reports and output until the process ends, at the latest after `seconds` or when `stopping` is set.
+    def wait(self, *, seconds: float, is_stopping: Callable[[], bool]) -> Ended:
+        """Pass on reports and output until the process ends, at the latest after `seconds` or once `is_stopping`.
 
         No process of it is left then. Exceptions of `on_report` end it too.
         """
@@ -223,8 +222,9 @@ class GuardedProcess:
         try:
             while self._guard.poll() is None:
                 self.read()
-                if end is End.BY_ITSELF and (stopping.is_set() or time.monotonic() > deadline):
-                    end = End.STOPPED if stopping.is_set() else End.TOO_LONG
+                is_over = time.monotonic() > deadline
+                if end is End.BY_ITSELF and (is_over or is_stopping()):
+                    end = End.TOO_LONG if is_over else End.STOPPED
                     self._lifeline.close()
             while self._selector.get_map() and self.read():
                 pass
@@ -273,9 +273,9 @@ def run_application(
     *,
     on_report: Callable[[Report], object],
     on_output: Callable[[bytes], object],
-    stopping: threading.Event,
+    is_stopping: Callable[[], bool],
 ) -> Ended:
-    """Run the application on a job within the time of a run, or until `stopping`; no process of it is left then.
+    """Run the application on a job within the time of a run, or until `is_stopping`; no process of it is left then.
 
     `NotAReport` and exceptions of `on_report` end the run.
     """
@@ -288,4 +288,4 @@ def run_application(
             scratch, master=job.master, database_url=settings.database_url, environment=settings.environment
         )
         spark = GuardedProcess(command, variables, scratch, on_report=on_report, on_output=on_output)
-        return spark.wait(seconds=60.0 * settings.minutes, stopping=stopping)
+        return spark.wait(seconds=60.0 * settings.minutes, is_stopping=is_stopping)

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import os
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -313,5 +312,5 @@ class SummaryDatabase:
                 database_url=self._address,
             )
             job = job_of(1, [self._window], settings)
-            run_application(job, settings, on_report=take, on_output=len, stopping=threading.Event())
+            run_application(job, settings, on_report=take, on_output=len, is_stopping=lambda: False)
         return result

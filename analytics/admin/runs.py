@@ -1,7 +1,7 @@
 """Runs in the admin, and the pages of live numbers and of summaries: charts, tables, downloads, requests of runs."""
 
 import datetime as dt
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from django import forms
 from django.conf import settings
@@ -13,8 +13,9 @@ from django.db.models.functions import Extract
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, path, re_path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from analytics.admin.dashboard import NEEDED
@@ -22,19 +23,24 @@ from analytics.admin.live import live_page
 from analytics.admin.sections import SECTIONS, duration, per_cent
 from analytics.api.summaries import file_of, summary_named
 from analytics.dashboard_queries import COVERED, Selection, sums
-from analytics.models import Run, RunState, WindowState
+from analytics.models import UNDER_WAY, UNFINISHED_RUNS, Run, RunState, WindowState
 from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import VOLUME
+from analytics.run_records import RunFinished, cancel
 from analytics.run_requests import NotARange, current_calendar, request_range
 from analytics.windows import RANGES, Range, latest
-from broker_project.core.admin.model_admin import column, state_column
+from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission, state_column
 from broker_project.core.admin.theme import (
+    ActionVariant,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
     badge,
     preformatted,
+    progress,
+    refreshed,
     table_or_dash,
 )
+from broker_project.core.durations import time_left
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, exact, yes_or_no
 from delivery.maintenance.retention import days_kept
 from subscriptions.models import Subscriber
@@ -43,12 +49,18 @@ CHOICES: Final = {"24h": "24 hours", "3d": "3 days", "7d": "7 days", "28d": "28 
 FILE: Final = r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$"
 COUNTED_ROWS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
 """What a run says it has read; the other inputs only name things."""
+CANCELLING: Final = (
+    "Spark ends within seconds. Hours and days that are summarized stay. The others keep the summaries that they have;"
+    " they can be requested again, and come due again on schedule."
+)
 RUN_COLOURS: Final = {
     RunState.WAITING: "info",
     RunState.RUNNING: "info",
+    RunState.CANCELLING: "warning",
     RunState.PASSED: "success",
     RunState.FAILED: "danger",
     RunState.ABANDONED: "warning",
+    RunState.CANCELLED: "warning",
 }
 
 
@@ -110,10 +122,31 @@ def headline(chosen: Selection) -> list[tuple[str, str, str]]:
     ]
 
 
-def _window_counts(run: Any) -> str:
-    """Return how many hours and days a run has summarized, by state."""
+def _windows_done(run: Any) -> SafeString | str:
+    """Return how many hours and days a run has summarized, by state; how far it is while it runs."""
+    if run.state in UNDER_WAY:
+        return _progress(run)
     counts = {state: getattr(run, f"{state}_windows") for state in WindowState.values}
     return ", ".join(f"{count} {state.lower()}" for state, count in counts.items() if count) or "-"
+
+
+def _progress(run: Run) -> SafeString:
+    """Return how far a run is that has not ended."""
+    if not run.progress:
+        starting = "Spark is starting" if run.state == RunState.RUNNING else RunState(run.state).label
+        return progress(0, starting)
+    number, total, step = (run.progress[name] for name in ("number", "total", "step"))
+    left = time_left(run.seconds_left(timezone.now()))
+    return progress(100 * (number - 1) // total, f"window {number} of {total}, {step}{left}")
+
+
+def _refreshed_state(run: Run) -> SafeString:
+    """Return the state and the progress on the page of a run, which refreshes them until the run has ended."""
+    state = badge(RunState(run.state), RUN_COLOURS)
+    if run.state not in UNFINISHED_RUNS:
+        return refreshed(state, None)
+    page = reverse("admin:analytics_run_change", args=[run.pk])
+    return refreshed(format_html("{}{}", state, _progress(run)), page)
 
 
 def _windows_table(run: Run) -> SafeString | str:
@@ -121,6 +154,7 @@ def _windows_table(run: Run) -> SafeString | str:
     rows = []
     for window in run.windows.order_by("-start", "-pk")[:MAX_SHOWN]:
         failed = [check["name"] for check in window.checks if not check["passed"]]
+        passed = f"all {len(window.checks)} passed" if window.checks else "nothing to check"
         read = [f"{window.rows_read[name]:,} {name}" for name in COUNTED_ROWS if window.rows_read.get(name)]
         rows.append(
             [
@@ -128,7 +162,7 @@ def _windows_table(run: Run) -> SafeString | str:
                 badge(WindowState(window.state), WINDOW_COLOURS),
                 ", ".join(read) or "nothing",
                 f"{sum(window.rows_written.values()):,} rows",
-                f"failed: {', '.join(failed)}" if failed else window.error or f"all {len(window.checks)} passed",
+                f"failed: {', '.join(failed)}" if failed else window.error or passed,
                 filesizeformat(window.lake_bytes),
                 f"{window.seconds:,.1f}\N{NO-BREAK SPACE}s",
             ]
@@ -145,14 +179,17 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     list_filter = ("state", "kind")
     time_column = "requested_at"
     fields = (
-        *("id", "kind", "state_shown", "covers", "resummarises", "requested_by", "requested_at"),
+        *("id", "kind", "state_refreshed", "covers", "resummarises", "requested_by", "requested_at"),
         *("started_at", "ended_at", "took", "error_shown", "windows_shown", "log_shown"),
     )
     list_select_related = ("requested_by",)
+    actions_detail: ClassVar[tuple[str, ...]] = ("cancel",)
+    has_run_permission = permission("analytics.add_run")
 
     state_shown = state_column("state", lambda run: RunState(run.state), RUN_COLOURS)
     covers = column("range", lambda run: f"{exact(run.start)} to {exact(run.end)}" if run.start else "what was due")
-    windows_done = column("windows", _window_counts)
+    state_refreshed = column("state", _refreshed_state)
+    windows_done = column("windows", _windows_done)
     took = column("took", lambda run: f"{run.seconds:,.0f} s" if run.seconds is not None else "-")
     first_of_error = column("error", lambda run: run.error.partition("\n")[0][:120])
     error_shown = column("error", lambda run: preformatted(run.error) if run.error else "-")
@@ -232,8 +269,23 @@ class RunAdmin(ReadOnlyAdmin[Run]):
                     run = request_range(start, end, again="again" in request.POST, by=request.user)
                     done = f"Run {run.pk} is requested; the worker of the queue analytics will start it."
                     self.message_user(request, done)
-                else:
-                    self.message_user(request, form.errors.as_text(), messages.ERROR)
+                    return HttpResponseRedirect(self.change_url(run.pk))
+                self.message_user(request, form.errors.as_text(), messages.ERROR)
             except NotARange as why:
                 self.message_user(request, str(why), messages.ERROR)
         return HttpResponseRedirect(self.list_url())
+
+    @action(
+        description="Cancel",
+        permissions=["run"],
+        icon="cancel",
+        variant=ActionVariant.DANGER,
+        dialog=dialog("Cancel this run?", CANCELLING, "Cancel run", variant=ActionVariant.DANGER),
+        refusals=(RunFinished,),
+        offered=lambda run: run.can_be_cancelled,
+    )
+    def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """End it."""
+        cancel(int(object_id))
+        self.report_change(request, Run.objects.get(pk=object_id), "Cancelled.")
+        return after_dialog(request, self.change_url(object_id))

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,6 +21,7 @@ from analytics.live_numbers import HOUR_MINUTES, Numbers
 from analytics.models import Run, RunState, RunWindow
 from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import Table
+from analytics.run_records import RunFinished, cancel
 from analytics.run_requests import NotARange, request_range
 from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, rows_between
 from analytics.windows import Range, latest
@@ -34,7 +35,7 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from broker_project.core.api.problems import InvalidQuery, ProblemType, register
-from broker_project.core.api.views import Records, operation, valid
+from broker_project.core.api.views import Audited, Records, operation, refuse_body, valid
 from delivery.status.backlog import backlogs
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
 from subscriptions.models import EventType, Scope
@@ -44,7 +45,12 @@ PARQUET: Final = "application/vnd.apache.parquet"
 NAME: Final = OpenApiParameter("name", str, OpenApiParameter.PATH, enum=[*SUMMARIES])
 WINDOWS_SHOWN: Final = 500
 
-register({NotARange: ProblemType(422, "invalid_range", "Nothing to summarize")})
+register(
+    {
+        NotARange: ProblemType(422, "invalid_range", "Nothing to summarize"),
+        RunFinished: ProblemType(409, "finished"),
+    }
+)
 
 
 class RangeQuery(PageQuery):
@@ -215,15 +221,31 @@ class RunWindowSerializer(serializers.ModelSerializer[RunWindow]):
         fields = ("start", "end", "state", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
 
 
+class RunProgressSerializer(serializers.Serializer[Any]):
+    """How far a run is."""
+
+    number = serializers.IntegerField(help_text="Of the window that Spark does now, from 1.")
+    total = serializers.IntegerField(help_text="How many windows Spark does; those without deliveries need none.")
+    step = serializers.CharField(help_text="`reading`, `summarizing` or `loading`.")
+    seconds_left = serializers.FloatField(allow_null=True, help_text="Null: the first window is not done yet.")
+
+
 class RunSerializer(serializers.ModelSerializer[Run]):
     """A run."""
+
+    progress = serializers.SerializerMethodField(help_text="Null before Spark has started, and after the run.")
 
     class Meta:
         model = Run
         fields: tuple[str, ...] = (
             *("id", "kind", "state", "start", "end", "again"),
-            *("requested_at", "started_at", "ended_at", "error"),
+            *("requested_at", "started_at", "ended_at", "progress", "error"),
         )
+
+    @extend_schema_field(RunProgressSerializer(allow_null=True))
+    def get_progress(self, run: Run) -> Any:
+        """Return how far it is."""
+        return run.progress and {**run.progress, "seconds_left": run.seconds_left(timezone.now())}
 
 
 class WholeRunSerializer(RunSerializer):
@@ -261,3 +283,13 @@ class Runs(Records[Run]):
         run = request_range(start, end, again=asked["again"])
         location = reverse("summary-run", args=[run.pk])
         return Response(RunSerializer(run).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
+
+
+@operation("post", Scope.OPERATE, MayManage, base=Audited, request=None, responses=RunSerializer, problems=["finished"])
+def cancel_summary_run(request: Request, id: int) -> Response:
+    """Cancel a summary run; the hours and days that it has summarized stay."""
+    run = get_object_or_404(Run, pk=id)
+    refuse_body(request)
+    cancel(run.pk)
+    run.refresh_from_db()
+    return Response(RunSerializer(run).data)

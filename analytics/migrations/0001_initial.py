@@ -288,9 +288,11 @@ class Migration(migrations.Migration):
                         choices=[
                             ("WAITING", "Waiting for its worker"),
                             ("RUNNING", "Running"),
+                            ("CANCELLING", "Cancelling"),
                             ("PASSED", "Done"),
                             ("FAILED", "Failed"),
                             ("ABANDONED", "Worker vanished"),
+                            ("CANCELLED", "Cancelled"),
                         ],
                         db_default="WAITING",
                         default="WAITING",
@@ -303,6 +305,7 @@ class Migration(migrations.Migration):
                 ("requested_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("started_at", models.DateTimeField(null=True)),
                 ("ended_at", models.DateTimeField(null=True)),
+                ("progress", models.JSONField(null=True)),
                 ("error", models.TextField(db_default="", default="")),
                 ("log", models.TextField(db_default="", default="")),
                 (
@@ -379,13 +382,20 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="run",
             index=models.Index(
-                condition=models.Q(("state__in", ("WAITING", "RUNNING"))), fields=["id"], name="run_unended"
+                condition=models.Q(("state__in", ("WAITING", "RUNNING", "CANCELLING"))),
+                fields=["id"],
+                name="run_unended",
             ),
         ),
         migrations.AddConstraint(
             model_name="run",
             constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ["WAITING", "RUNNING", "PASSED", "FAILED", "ABANDONED"])),
+                condition=models.Q(
+                    (
+                        "state__in",
+                        ["WAITING", "RUNNING", "CANCELLING", "PASSED", "FAILED", "ABANDONED", "CANCELLED"],
+                    )
+                ),
                 name="run_state",
             ),
         ),

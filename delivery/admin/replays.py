@@ -6,15 +6,14 @@ from django import forms
 from django.contrib import admin, messages
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog, state_column
-from broker_project.core.durations import rough
+from broker_project.core.durations import time_left
 from delivery.admin.read_only import ReadOnlyAdmin, exact, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
@@ -136,26 +135,22 @@ def _progress(replay: Replay) -> SafeString:
         return theme.progress(0, f"counting: {replay.total} so far")
     percent = min(99, 100 * (replay.filed + replay.skipped) // max(1, replay.total))
     unfiltered = ", before any filter" if replay.kind == ReplayKind.BACKFILL else ""
-    text = f"{replay.filed} of {replay.total}{unfiltered}{_time_left(replay)}"
+    text = f"{replay.filed} of {replay.total}{unfiltered}{time_left(_seconds_left(replay))}"
     return theme.progress(100 if replay.state == ReplayState.DONE else percent, text)
 
 
-def _time_left(replay: Replay) -> str:
-    """Return how long a replay still takes at the speed that it has had, as the end of a sentence."""
+def _seconds_left(replay: Replay) -> float | None:
+    """Return how long a replay still takes at the speed that it has had; None if it has ended or not begun."""
     done = replay.filed + replay.skipped
     if replay.finished_at or not done:
-        return ""
-    seconds = (replay.updated_at - replay.created_at).total_seconds() * (replay.total - done) / done
-    return f", about {rough(max(0.0, seconds))} left"
+        return None
+    return (replay.updated_at - replay.created_at).total_seconds() * (replay.total - done) / done
 
 
 def _refreshed_progress(replay: Replay) -> SafeString:
     """Return the progress on the page of a replay, which refreshes it until the replay has ended."""
-    bar = format_html('<div id="live">{}</div>', _progress(replay))
-    if replay.finished_at:
-        return bar
-    page = {"get_full_path": reverse("admin:delivery_replay_change", args=[replay.pk])}
-    return bar + render_to_string("broker_project/refresh.html", {"request": page})
+    page = None if replay.finished_at else reverse("admin:delivery_replay_change", args=[replay.pk])
+    return theme.refreshed(_progress(replay), page)
 
 
 @admin.register(Replay)

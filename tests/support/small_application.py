@@ -1,8 +1,8 @@
 """A small program in Spark's place: does a job as its arguments say, and reports as Spark's does.
 
 Run by its path: the job, then any of `fails=N` (the Nth window, from 1), `ends=N` (with status 7 before the Nth),
-`quotes` (with characters that PostgreSQL cannot store), `dies` (is killed before the first), `hangs` (likewise, for
-ever), `gives up` (reports why and ends), `prints=BYTES`.
+`quotes` (with characters that PostgreSQL cannot store), `dies` (is killed before the first), `hangs=N` (for ever, while
+it reads the Nth), `gives up` (reports why and ends), `prints=BYTES`.
 """
 
 import json
@@ -44,14 +44,15 @@ def main(job: Job, behaviour: Mapping[str, str]) -> int:
     print("x" * int(behaviour.get("prints", 0)))
     if "dies" in behaviour:
         os.kill(os.getpid(), signal.SIGKILL)
-    if "hangs" in behaviour:
-        time.sleep(3600)
     if "gives up" in behaviour:
         report(error="the lake is not writable" + (UNSTORABLE if "quotes" in behaviour else ""))
         return 2
     for number, window in enumerate(job.windows, 1):
         if behaviour.get("ends") == str(number):
             return 7
+        report(progress="", position={"number": number, "total": len(job.windows), "step": "reading"})
+        if behaviour.get("hangs") == str(number):
+            time.sleep(3600)
         error = "a check failed" if behaviour.get("fails") == str(number) else ""
         error += UNSTORABLE if error and "quotes" in behaviour else ""
         report_window(window, error)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from analytics import run_requests, runs
-from analytics.models import Run, RunState, RunWindow
+from analytics.models import UNDER_WAY, Run, RunState, RunWindow
 from analytics.pipeline.job import DAY, Window, midnight
 from analytics.run_records import INTERRUPTED
 from analytics.spark_process import spark_settings
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             done = runs.run(run.pk, settings, stopping=stopping, report=self._report, stopped=INTERRUPTED)
         if done is None:
             Run.objects.filter(pk=run.pk, state=RunState.WAITING).delete()  # else a worker would do it later
-            other = Run.objects.filter(state=RunState.RUNNING).first()
+            other = Run.objects.filter(state__in=UNDER_WAY).first()
             since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
             raise CommandError(f"Another run is under way{since}. Try again when it has ended; the admin shows it.")
         if windows := list(done.windows.order_by("start")):

@@ -67,6 +67,13 @@ def progress(percent: int, text: str) -> SafeString:
     return format_html('<div style="min-width: 9rem; max-width: 24rem">{}</div>', bar)
 
 
+def refreshed(content: SafeString, url: str | None) -> SafeString:
+    """Return what its page, at this address, refreshes every ten seconds; without an address it stays as it is."""
+    live = format_html('<div id="live">{}</div>', content)
+    page = {"request": {"get_full_path": url}}
+    return live + render_to_string("broker_project/refresh.html", page) if url else live
+
+
 def link(url: str, text: object) -> SafeString:
     """Return a link."""
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,10 @@ from analytics.pipeline.extraction.row_counts import leaf_rows
 from analytics.pipeline.job import Job, midnight, whole
 from analytics.run_records import AGAIN, INTERRUPTED, KILLED, MAX_STORED_BYTES
 from analytics.runs import Application
-from analytics.spark_process import End, Ended, SparkSettings, spark_settings
+from analytics.spark_process import End, Ended, GuardedProcess, SparkSettings, spark_settings
 from analytics.windows import OpenTransaction, hours_of
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.models import Message, StorageDay
@@ -52,7 +53,9 @@ PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
 def small(*behaviour: str) -> Application:
     """Return the small program with this behaviour; without Spark's guard, which gives it the CPU that others leave."""
 
-    def start(job: Job, settings: SparkSettings, *, on_report: Any, on_output: Any, stopping: threading.Event) -> Ended:
+    def start(
+        job: Job, settings: SparkSettings, *, on_report: Any, on_output: Any, is_stopping: Callable[[], bool]
+    ) -> Ended:
         file = Path(settings.lake, "job.json")
         file.write_text(job.as_json())
         reading, writing = os.pipe()
@@ -61,7 +64,7 @@ def small(*behaviour: str) -> Application:
         with (file.parent / "log").open("w+b") as printed:
             process = subprocess.Popen(command, stdout=printed, env=variables, pass_fds=[writing])
             os.close(writing)
-            end = End.TOO_LONG if settings.minutes <= 0 else End.STOPPED if stopping.is_set() else End.BY_ITSELF
+            end = End.TOO_LONG if settings.minutes <= 0 else End.STOPPED if is_stopping() else End.BY_ITSELF
             if end is not End.BY_ITSELF:
                 process.kill()
             with os.fdopen(reading) as reports:
@@ -75,7 +78,26 @@ def small(*behaviour: str) -> Application:
     return start
 
 
-def counted(report: dict[str, Any]) -> dict[str, Any]:
+def guarded(folder: Path, *behaviour: str) -> Application:
+    """Return the small program with this behaviour, in Spark's place under Spark's guard."""
+
+    def start(
+        job: Job, settings: SparkSettings, *, on_report: Any, on_output: Any, is_stopping: Callable[[], bool]
+    ) -> Ended:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (scratch / "job.json").write_text(job.as_json())
+        command = (sys.executable, str(PROGRAM), "job.json", *behaviour)
+        variables = {"DATABASE_URL": settings.database_url, "PYTHONPATH": str(ROOT)}
+        process = GuardedProcess(
+            command, variables, scratch, on_report=lambda one: on_report(counted(one)), on_output=on_output
+        )
+        return process.wait(seconds=60.0, is_stopping=is_stopping)
+
+    return start
+
+
+def counted(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Let a report say of its window what the leaves hold."""
     if "window" not in report:
         return report
@@ -199,7 +221,7 @@ def test_a_day_that_fails_after_it_passed_is_due(sealed: list[dt.date], terms: S
 
 
 def test_a_day_that_takes_too_long_fails_and_lets_others_run(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(days_due(terms), replace(terms, minutes=0), "hangs")
+    done = do(days_due(terms), replace(terms, minutes=0), "hangs=1")
     assert done.state == RunState.FAILED
     assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
     assert "BROKER_SUMMARY_MINUTES" in done.error
@@ -306,6 +328,77 @@ def test_a_run_waits_for_another_and_is_started_afterwards(sealed: list[dt.date]
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
 
 
+@pytest.mark.behaviour("11.10")
+def test_a_run_in_progress_is_cancelled_at_any_window(
+    sealed: list[dt.date], terms: SparkSettings, tmp_path: Path, management: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_records, "LOOK_SECONDS", 0.0)
+    run, ended = range_of(sealed), list[Run | None]()
+    address = f"/api/v1/summary-runs/{run.pk}"
+
+    def work() -> None:
+        stuck = guarded(tmp_path, "hangs=2")
+        ended.append(runs.run(run.pk, terms, stopping=threading.Event(), application=stuck))
+        forget_connection()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    wait_until(lambda: (management.get(address).json()["progress"] or {}).get("number") == 2)
+    progress = management.get(address).json()["progress"]
+    assert progress.pop("seconds_left") > 0
+    assert progress == {"number": 2, "total": 2, "step": "reading"}
+    cancelled = management.post(f"{address}/cancel")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLING")
+    assert run_requests.request_days(call_seconds=terms.call_seconds), "of another kind, which waits for this one"
+    worker.join()
+    assert [(one.state, one.error, one.progress) for one in ended if one] == [
+        (RunState.CANCELLED, run_records.CANCELLED.error, None)
+    ]
+    assert (windows_of(run), [*tmp_path.glob("scratch")]) == ([(sealed[0], PASSED)], [])
+    assert windows_of(do(range_of(sealed), terms)) == [(sealed[1], PASSED)], "its locks are released"
+
+
+@pytest.mark.behaviour("11.10")
+def test_a_run_is_cancelled_whatever_becomes_of_its_worker(sealed: list[dt.date], terms: SparkSettings) -> None:
+    of_a_day = {"kind": RunKind.RANGE, "start": midnight(sealed[0]), "end": midnight(sealed[0] + DAY)}
+    waiting, killed, restarted = Run.objects.create(**of_a_day), vanish(**of_a_day), range_of(sealed[:1])
+    run_records.cancel(waiting.pk)
+    run_records.cancel(killed.pk)
+    runs.start_waiting(terms, stopping=threading.Event(), application=guarded(Path(terms.lake), "fails=1"))
+    stopping = threading.Event()
+
+    def cancel_and_stop(_told: str) -> None:
+        run_records.cancel(again.pk)
+        stopping.set()
+
+    again = range_of(sealed[:1], again=True)
+    do(again, terms, "hangs=1", stopping=stopping, report=cancel_and_stop)
+    states = [Run.objects.get(pk=one.pk).state for one in (waiting, killed, restarted, again)]
+    assert states == [RunState.CANCELLED, RunState.CANCELLED, RunState.FAILED, RunState.CANCELLED]
+    assert run_records.waiting() == []
+    with pytest.raises(run_records.RunFinished, match="It is FAILED"):
+        run_records.cancel(restarted.pk)
+
+
+@pytest.mark.behaviour("11.10")
+def test_a_run_that_passes_while_it_is_cancelled_has_passed(sealed: list[dt.date], terms: SparkSettings) -> None:
+    run = range_of(sealed)
+
+    def cancel_late(told: str) -> None:
+        if told.endswith("is read"):
+            run_records.cancel(run.pk)
+
+    done = do(run, terms, report=cancel_late)
+    assert (done.state, done.error) == (RunState.PASSED, "")
+
+
+def test_of_two_runs_clicked_at_once_the_second_repeats_nothing(sealed: list[dt.date], terms: SparkSettings) -> None:
+    first, second = (range_of(sealed, again=True) for _ in range(2))
+    runs.start_waiting(terms, stopping=threading.Event(), application=small())
+    assert [len(windows_of(one)) for one in (first, second)] == [2, 0]
+    assert {*Run.objects.values_list("state", flat=True)} == {RunState.PASSED}
+
+
 def hints() -> int:
     """Return how many tasks the worker of the queue finds."""
     return int(notify.redis_client().llen(run_requests.QUEUE))
@@ -389,7 +482,7 @@ def test_reports_are_stored_without_invalid_characters(sealed: list[dt.date], te
 
 def test_a_run_of_a_stopped_worker_is_left_for_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
-    done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set())
+    done = do(range_of(sealed), terms, "hangs=1", stopping=stopping, report=lambda _: stopping.set())
     assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
     runs.start_waiting(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=done.pk).state == RunState.PASSED
@@ -397,7 +490,9 @@ def test_a_run_of_a_stopped_worker_is_left_for_the_next(sealed: list[dt.date], t
 
 def test_an_interrupted_command_is_not_resumed_by_workers(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
-    done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set(), stopped=INTERRUPTED)
+    done = do(
+        range_of(sealed), terms, "hangs=1", stopping=stopping, report=lambda _: stopping.set(), stopped=INTERRUPTED
+    )
     assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
     assert done.pk not in run_records.waiting()
 

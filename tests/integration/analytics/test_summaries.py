@@ -270,6 +270,25 @@ def test_a_run_shows_its_windows_its_checks_and_its_log(admin: Client) -> None:
     assert "No Java was found." in text_of(admin, "/admin/analytics/run/")
 
 
+@pytest.mark.behaviour("11.10")
+def test_the_page_of_a_run_shows_how_far_it_is_and_cancels_it(admin: Client, management: Client) -> None:
+    run = Run.objects.create(kind=RunKind.HOURS, state="RUNNING", started_at=timezone.now())
+    page, cancel = (f"/admin/analytics/run/{run.pk}/{last}/" for last in ("change", "cancel"))
+    assert "Spark is starting" in text_of(admin, page)
+    position = {"number": 3, "total": 14, "step": "reading"}
+    Run.objects.update(progress=position, started_at=timezone.now() - HOUR / 60)
+    assert "window 3 of 14, reading, about 6 min left" in text_of(admin, "/admin/analytics/run/")
+    shown = text_of(admin, page)
+    assert [words in shown for words in ("window 3 of 14, reading", f'hx-get="{page}"', cancel)] == [True] * 3
+    admin.post(cancel, {"_form_submitted": "on"})
+    assert ("Cancelling" in text_of(admin, page), cancel in text_of(admin, page)) == (True, False)
+    Run.objects.update(state="PASSED", progress=None)
+    shown = text_of(admin, page)
+    assert [words in shown for words in ('id="live"', f'hx-get="{page}"', cancel)] == [True, False, False]
+    answer = management.post(f"/api/v1/summary-runs/{run.pk}/cancel")
+    assert (answer.status_code, answer.json()["code"]) == (409, "finished")
+
+
 def test_the_list_of_runs_costs_as_many_queries_however_long_it_is(admin: Client) -> None:
     Run.objects.create(kind=RunKind.HOURS)
     one = cost(admin, "/admin/analytics/run/")

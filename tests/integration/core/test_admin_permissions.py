@@ -61,6 +61,7 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
         for name in ("release", "release_chosen", "try_now", "try_chosen_now", "cancel_chosen")
     },
     ("delivery.change_mailbox",): {"delivery_mailbox.give_back", "delivery_mailbox.purge"},
+    ("analytics.add_run",): {"analytics_run.cancel"},
     ("subscriptions.pause",): {
         f"subscriptions_subscription.{name}" for name in ("pause", "resume", "pause_chosen", "resume_chosen")
     },

@@ -60,7 +60,8 @@ TABLE: Final[dict[Scope, str]] = {
          post messages/{id}/resubmit, post replays,
         post replays/{id}/cancel, post subscribers/{name}/pause, post subscribers/{name}/resume,
         post subscriptions/{id}/backfill, post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
-        post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs
+        post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs,
+        post summary-runs/{id}/cancel
     """,
     Scope.KEYS: """
         get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate,

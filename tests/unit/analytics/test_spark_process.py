@@ -161,7 +161,7 @@ class Run:
         )
 
     def end(self, seconds: float = 60.0) -> Ended:
-        return self.process.wait(seconds=seconds, stopping=self.stopping)
+        return self.process.wait(seconds=seconds, is_stopping=self.stopping.is_set)
 
     @property
     def session(self) -> int:
