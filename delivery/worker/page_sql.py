@@ -31,8 +31,8 @@ owned AS MATERIALIZED (
    WHERE {SHORT_LOCK_WAIT}
 -- if settles
      -- the statement before this one, of the same transaction, may have left out what was to end first
-     AND l.id NOT IN (
-       SELECT d.line_id FROM delivery_open d WHERE d.id = ANY (%(settled)s::bigint[]) AND d.status = 'IN_FLIGHT')
+     AND l.id <> ALL (ARRAY(
+       SELECT d.line_id FROM delivery_open d WHERE d.id = ANY (%(settled)s::bigint[]) AND d.status = 'IN_FLIGHT'))
 -- end
      FOR NO KEY UPDATE OF l SKIP LOCKED),
 -- end
