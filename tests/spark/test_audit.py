@@ -1,18 +1,18 @@
 """The ordering audit: what it finds, and what explains it; each case is a subscriber of its own in one frame."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.testing import assertDataFrameEqual
 
-from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.audit import MAX_EXAMPLES, audit, findings
+from analytics.pipeline.transforms.frames import Frames
 from analytics.vocabulary import vocabulary
-from tests.support.spark_frames import Row, at, frame, rows_of, silver_of
+from tests.support.spark_frames import Row, at, rows_of, silver_of
 
 WORDS: Final = vocabulary()
 FETCHED: Final = "fetched from a mailbox before"
@@ -23,7 +23,9 @@ NOT_DUE: Final = "not yet due"
 Found = tuple[str, int, int | None, str]
 """What was found, the ids of the delivery and of the other one, and why it may be."""
 
-SHIFTED: Final = {"id", "message_id", "delivery_id", "group_id", "subscription_id", "resubmit_of"}
+SHIFTED: Final = {
+    *("id", "message_id", "delivery_id", "other_id", "group_id", "subscription_id", "resubmit_of", "high_id"),
+}
 APART: Final = 1000
 """Between the ids of two cases."""
 
@@ -63,6 +65,8 @@ class Case:
     attempts: Sequence[Row] = ()
     status_changes: Sequence[Row] = ()
     releases: Sequence[Row] = ()
+    audit: Sequence[Row] = ()
+    """Of the hours before."""
     checked: int = field(default=2)
 
 
@@ -329,7 +333,32 @@ CASES: Final[dict[str, Case]] = {
 }
 
 
-def shifted(rows: Sequence[Row], number: int, **owner: Any) -> list[Row]:
+LATER_HOUR: Final = "one that ended two hours later"
+EARLIER_HOURS: Final = "8, 3, 9 and 2 were sent, in this order, and 8 and 9 had ended in the hours before"
+EARLIER_KEY: Final = "one with an ordering key, after an hour with a greater id"
+MANY: Final = "one that overtook 150"
+MORE: Final[dict[str, Case]] = {
+    LATER_HOUR: Case([sent(1, 2, "10:00", "12:31"), LATE]),
+    EARLIER_HOURS: Case(
+        [sent(3, 2, "07:30", "10:01"), sent(2, 4, "09:00:00", "10:02")],
+        audit=[
+            {"hour": at("08:00"), "high_id": 8, "high_sequence": 1, "high_created_at": at("08:00")},
+            {"hour": at("09:00"), "high_id": 9, "high_sequence": 3, "high_created_at": at("09:00:01")},
+            {"hour": at("09:00")},
+        ],
+    ),
+    EARLIER_KEY: Case(
+        [sent(3, 2, "07:30", "10:01", **A)],
+        audit=[{"hour": at("09:00"), "high_id": 9, "high_sequence": 1, "high_created_at": at("09:00")}],
+    ),
+    MANY: Case([sent(999, 1, "10:20", "10:30"), *({**EARLY, "id": n, "sequence": n + 1} for n in range(1, 151))]),
+}
+ALL: Final = CASES | MORE
+NUMBERS: Final = {name: number for number, name in enumerate(ALL, 1)}
+"""Of the subscriber of each case."""
+
+
+def shifted(rows: Iterable[Row], number: int, **owner: Any) -> list[Row]:
     """Return the rows with the ids that they have in the case of this number, and with their owner."""
     shift = number * APART
     return [
@@ -338,39 +367,44 @@ def shifted(rows: Sequence[Row], number: int, **owner: Any) -> list[Row]:
     ]
 
 
+def of_case(name: str, rows: Iterable[Row]) -> list[Row]:
+    """Return what was found for the subscriber of a case, with the ids that its rows have there, in order."""
+    ours = (row for row in rows if row["subscriber_id"] == NUMBERS[name])
+    return sorted(shifted(ours, -NUMBERS[name]), key=lambda row: (row.get("delivery_id", 0), row["hour"]))
+
+
 @pytest.fixture(scope="module")
-def silver_rows() -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {"deliveries": [], "attempts": [], "status_changes": [], "releases": []}
-    for number, case in enumerate(CASES.values(), 1):
-        owner = {"subscriber_id": number, "subscriber": f"S{number}"}
+def silver(spark: SparkSession) -> Frames:
+    rows = defaultdict[str, list[Row]](list)
+    for name, number in NUMBERS.items():
+        case, owner = ALL[name], {"subscriber_id": number, "subscriber": f"S{number}"}
         rows["deliveries"] += shifted(case.deliveries, number, **owner)
         rows["attempts"] += shifted(case.attempts, number, **owner)
+        rows["audit"] += shifted(case.audit, number, **owner)
         rows["status_changes"] += shifted(case.status_changes, number, subscriber_id=number)
         rows["releases"] += shifted(case.releases, number)
-    return rows
+    return silver_of(spark, **rows)
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
-    return rows_of(findings(silver_of(spark, **silver_rows), WORDS))
+def found(silver: Frames) -> list[dict[str, Any]]:
+    return rows_of(findings(silver, WORDS))
 
 
 @pytest.fixture(scope="module")
-def audited(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
-    return rows_of(audit(silver_of(spark, **silver_rows), WORDS))
+def audited(silver: Frames) -> list[dict[str, Any]]:
+    return rows_of(audit(silver, WORDS))
+
+
+def told(rows: Iterable[Row]) -> list[Found]:
+    return [(one["finding"], one["delivery_id"], one["other_id"], one["explanation"]) for one in rows]
 
 
 @pytest.mark.behaviour("4.10", "4.11", "4.18")
-@pytest.mark.parametrize(("number", "case"), [*enumerate(CASES.values(), 1)], ids=CASES)
-def test_findings_and_their_counts(
-    number: int, case: Case, found: list[dict[str, Any]], audited: list[dict[str, Any]]
-) -> None:
-    shift = number * APART
-    ours = sorted((one for one in found if one["subscriber_id"] == number), key=lambda one: one["delivery_id"])
-    assert [
-        (one["finding"], one["delivery_id"] - shift, one["other_id"] and one["other_id"] - shift, one["explanation"])
-        for one in ours
-    ] == list(case.found)
+@pytest.mark.parametrize("name", CASES)
+def test_findings_and_their_counts(name: str, found: list[Row], audited: list[Row]) -> None:
+    case = CASES[name]
+    assert told(of_case(name, found)) == list(case.found)
     kinds = [(finding == "inversion", explanation != "") for finding, _, _, explanation in case.found]
     counts = {
         "checked": case.checked,
@@ -379,64 +413,40 @@ def test_findings_and_their_counts(
         "duplicates": sum(not is_inversion for is_inversion, _ in kinds),
         "explained_duplicates": kinds.count((False, True)),
     }
-    row = {"hour": at("10:00"), "subscriber_id": number, "subscriber": f"S{number}", **counts}
+    row = {"hour": at("10:00"), "subscriber_id": NUMBERS[name], "subscriber": f"S{NUMBERS[name]}", **counts}
     counted = [
-        {name: value for name, value in one.items() if not name.startswith("high_")}
-        for one in audited
-        if one["subscriber_id"] == number
+        {column: value for column, value in one.items() if not column.startswith("high_")}
+        for one in of_case(name, audited)
     ]
     assert counted == ([row] if any(counts.values()) else [])
 
 
-def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSession) -> None:
-    late = sent(1, 2, "10:00", "12:31", subscriber_id=1, subscriber="ABC")
-    given = silver_of(spark, deliveries=[late, {**LATE, "subscriber_id": 1, "subscriber": "ABC"}])
-    owner = {"subscriber_id": 1, "subscriber": "ABC"}
+def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(found: list[Row], audited: list[Row]) -> None:
+    owner = {"subscriber_id": NUMBERS[LATER_HOUR], "subscriber": f"S{NUMBERS[LATER_HOUR]}"}
     columns = {"finding": "inversion", "delivery_id": 1, "other_id": 2, "explanation": ""}
-    assertDataFrameEqual(
-        findings(given, WORDS), frame(spark, FINDINGS, [{"hour": at("12:00"), "at": at("12:31"), **owner, **columns}])
-    )
+    assert of_case(LATER_HOUR, found) == [{"hour": at("12:00"), "at": at("12:31"), **owner, **columns}]
     none = {"explained_inversions": 0, "duplicates": 0, "explained_duplicates": 0}
     first = {"high_id": 2, "high_sequence": 1, "high_created_at": at("10:20")}
     second = {"high_id": 1, "high_sequence": 2, "high_created_at": at("10:00")}
     hours = [{"hour": at("10:00"), "inversions": 0, **first}, {"hour": at("12:00"), "inversions": 1, **second}]
-    rows = [{**owner, "checked": 1, **none, **hour} for hour in hours]
-    assertDataFrameEqual(audit(given, WORDS), frame(spark, AUDIT, rows))
+    assert of_case(LATER_HOUR, audited) == [{**owner, "checked": 1, **none, **hour} for hour in hours]
 
 
-def test_earlier_hours_are_compared_with_but_not_found_again(spark: SparkSession) -> None:
-    """In order of sending 8, 3, 9, 2, of which 8 and 9 had ended by then: of these, the last hour's, 9 is named."""
-    owner = {"subscriber_id": 1, "subscriber": "ABC"}
-    before = [
-        {"hour": at("08:00"), **owner, "high_id": 8, "high_sequence": 1, "high_created_at": at("08:00")},
-        {"hour": at("09:00"), **owner, "high_id": 9, "high_sequence": 3, "high_created_at": at("09:00:01")},
-        {"hour": at("09:00"), **owner, "subscriber_id": 2, "high_id": 99, "high_sequence": 1},
-        {"hour": at("09:00"), **owner},
+def test_earlier_hours_are_compared_with_but_not_found_again(found: list[Row], audited: list[Row]) -> None:
+    """The last hour's, 9, is named where both had ended by then."""
+    assert told(of_case(EARLIER_HOURS, found)) == [
+        ("inversion", 2, 9, "published at the same time"),
+        ("inversion", 3, 8, ""),
     ]
-    ended = [sent(3, 2, "07:30", "10:01", **owner), sent(2, 4, "09:00:00", "10:02", **owner)]
-    given = silver_of(spark, deliveries=ended, audit=before)
-    assert [
-        (one["finding"], one["delivery_id"], one["other_id"], one["explanation"])
-        for one in sorted(rows_of(findings(given, WORDS)), key=lambda one: one["at"])
-    ] == [("inversion", 3, 8, ""), ("inversion", 2, 9, "published at the same time")]
-    ((counted,)) = [(one["checked"], one["inversions"]) for one in rows_of(audit(given, WORDS))]
-    assert counted == (2, 2)
+    assert [(one["checked"], one["inversions"]) for one in of_case(EARLIER_HOURS, audited)] == [(2, 2)]
 
 
-def test_what_has_an_ordering_key_is_compared_with_no_earlier_hour(spark: SparkSession) -> None:
-    owner = {"subscriber_id": 1, "subscriber": "ABC"}
-    before = {"hour": at("09:00"), **owner, "high_id": 9, "high_sequence": 1, "high_created_at": at("09:00")}
-    given = silver_of(spark, deliveries=[sent(3, 2, "07:30", "10:01", **owner, **A)], audit=[before])
-    assert rows_of(findings(given, WORDS)) == []
-    ((counted,)) = [(one["checked"], one["inversions"], one["high_id"]) for one in rows_of(audit(given, WORDS))]
-    assert counted == (1, 0, None)
+def test_what_has_an_ordering_key_is_compared_with_no_earlier_hour(found: list[Row], audited: list[Row]) -> None:
+    assert of_case(EARLIER_KEY, found) == []
+    counted = [(one["checked"], one["inversions"], one["high_id"]) for one in of_case(EARLIER_KEY, audited)]
+    assert counted == [(1, 0, None)]
 
 
-def test_a_hundred_findings_of_a_kind_are_kept_and_all_are_counted(spark: SparkSession) -> None:
-    first = sent(1000, 1, "10:20", "10:30", subscriber_id=1, subscriber="ABC")
-    overtaken = [{**EARLY, "id": n, "sequence": n + 1, "subscriber_id": 1, "subscriber": "ABC"} for n in range(1, 151)]
-    given = silver_of(spark, deliveries=[first, *overtaken])
-    kept = rows_of(findings(given, WORDS))
-    found = sorted(one["delivery_id"] for one in kept)
-    assert found == [*range(1, MAX_EXAMPLES + 1)]
-    assert [(one["checked"], one["inversions"]) for one in rows_of(audit(given, WORDS))] == [(151, 150)]
+def test_a_hundred_findings_of_a_kind_are_kept_and_all_are_counted(found: list[Row], audited: list[Row]) -> None:
+    assert [one["delivery_id"] for one in of_case(MANY, found)] == [*range(1, MAX_EXAMPLES + 1)]
+    assert [(one["checked"], one["inversions"]) for one in of_case(MANY, audited)] == [(151, 150)]
