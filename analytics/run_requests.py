@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 from django.db import connection, transaction
 
-from analytics import pending
+from analytics import pending, run_records
 from analytics.models import UNFINISHED_RUNS, Run, RunKind
 from analytics.pipeline.job import Window, midnight
 from analytics.windows import Calendar
@@ -90,6 +90,7 @@ def now() -> dt.datetime:
 
 def _request(kind: RunKind, windows: list[Window]) -> Run | None:
     """Create a run if it has windows and none of this kind is unfinished; concurrent requests create one run."""
+    run_records.abandon_vanished()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME)
         if not windows or Run.objects.filter(kind=kind, state__in=UNFINISHED_RUNS).exists():

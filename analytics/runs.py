@@ -37,6 +37,7 @@ def start_waiting(
     settings: SparkSettings, *, stopping: threading.Event, application: Application = run_application
 ) -> None:
     """Do all waiting runs, the oldest first, until another worker does one; hints for them may have been lost."""
+    run_records.abandon_vanished()
     for run_id in run_records.waiting():
         if stopping.is_set() or not run(run_id, settings, stopping=stopping, application=application):
             return

@@ -361,10 +361,10 @@ def test_a_run_in_progress_is_cancelled_at_any_window(
 @pytest.mark.behaviour("11.10")
 def test_a_run_is_cancelled_whatever_becomes_of_its_worker(sealed: list[dt.date], terms: SparkSettings) -> None:
     of_a_day = {"kind": RunKind.RANGE, "start": midnight(sealed[0]), "end": midnight(sealed[0] + DAY)}
-    waiting, killed, restarted = Run.objects.create(**of_a_day), vanish(**of_a_day), range_of(sealed[:1])
-    run_records.cancel(waiting.pk)
-    run_records.cancel(killed.pk)
-    runs.start_waiting(terms, stopping=threading.Event(), application=guarded(Path(terms.lake), "fails=1"))
+    waiting, killed, failed = range_of(sealed[:1]), vanish(**of_a_day), range_of(sealed[:1])
+    for one in (waiting, killed, killed):
+        run_records.cancel(one.pk)
+    runs.start_waiting(terms, stopping=threading.Event(), application=small("fails=1"))
     stopping = threading.Event()
 
     def cancel_and_stop(_told: str) -> None:
@@ -373,11 +373,11 @@ def test_a_run_is_cancelled_whatever_becomes_of_its_worker(sealed: list[dt.date]
 
     again = range_of(sealed[:1], again=True)
     do(again, terms, "hangs=1", stopping=stopping, report=cancel_and_stop)
-    states = [Run.objects.get(pk=one.pk).state for one in (waiting, killed, restarted, again)]
+    states = [Run.objects.get(pk=one.pk).state for one in (waiting, killed, failed, again)]
     assert states == [RunState.CANCELLED, RunState.CANCELLED, RunState.FAILED, RunState.CANCELLED]
     assert run_records.waiting() == []
     with pytest.raises(run_records.RunFinished, match="It is FAILED"):
-        run_records.cancel(restarted.pk)
+        run_records.cancel(failed.pk)
 
 
 @pytest.mark.behaviour("11.10")
@@ -420,21 +420,26 @@ def vanish(**fields: Any) -> Run:
 
 def test_the_range_of_a_killed_worker_is_done_by_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
-    run_records.abandon_vanished()
-    gone.refresh_from_db()
-    assert (gone.state, gone.error) == (RunState.ABANDONED, run_records.VANISHED)
     runs.start_waiting(terms, stopping=threading.Event(), application=small())
     gone.refresh_from_db()
     assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
 
 
-def test_an_abandoned_scheduled_run_is_not_resumed_but_comes_due(sealed: list[dt.date], terms: SparkSettings) -> None:
-    gone = vanish(kind=RunKind.DAYS)
-    assert days_due(terms) is None  # the vanished one counts as running until it is marked
-    runs.start_waiting(terms, stopping=threading.Event(), application=small())
-    run_records.abandon_vanished()
+@pytest.mark.behaviour("11.10")
+@pytest.mark.parametrize(
+    ("state", "becomes", "error"),
+    [
+        (RunState.RUNNING, RunState.ABANDONED, run_records.VANISHED),
+        (RunState.CANCELLING, RunState.CANCELLED, run_records.CANCELLED.error),
+    ],
+)
+def test_what_a_killed_worker_was_doing_on_schedule_comes_due(
+    state: str, becomes: str, error: str, sealed: list[dt.date], terms: SparkSettings
+) -> None:
+    gone = Run.objects.create(kind=RunKind.DAYS, state=state, started_at=Now())
     assert do(days_due(terms), terms).state == RunState.PASSED
-    assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
+    gone.refresh_from_db()
+    assert (gone.state, gone.error, windows_of(gone)) == (becomes, error, [])
 
 
 @pytest.mark.parametrize("lock", [LOCK, WORKER_LOCK])
