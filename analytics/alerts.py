@@ -4,7 +4,7 @@ Deliveries of the broker's own events raise none: a subscription to alerts that 
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -149,7 +149,7 @@ def _parts(now: datetime) -> Iterator[tuple[AlertName, str]]:
 
 def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:
     """Yield what waits for too long, and what is held."""
-    if late := late_subscribers(thresholds, now):
+    if late := late_subscribers(live_numbers.cached_backlogs(), thresholds, now):
         yield AlertName.DELIVERY_WAITS, f"The oldest delivery has waited for too long for {_subscribers([*late])}."
     if held := blocked_lines(thresholds, now):
         yield AlertName.LINE_BLOCKED, f"Nothing is sent past a delivery that failed, to {_owners(held)}."
@@ -157,10 +157,11 @@ def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[Alert
         yield AlertName.TLS_FAILS, f"TLS fails with the endpoint of {_owners(refused)}."
 
 
-def late_subscribers(thresholds: AlertThresholds, now: datetime) -> dict[int, Backlog]:
+def late_subscribers(waiting: Mapping[int, Backlog], thresholds: AlertThresholds, now: datetime) -> dict[int, Backlog]:
     """Return the backlogs in which something that a publisher has published waits for too long, by subscriber."""
-    found = live_numbers.cached_backlogs().items()
-    return {key: one for key, one in found if one.published_since and thresholds.is_late(one.published_since, now)}
+    return {
+        key: one for key, one in waiting.items() if one.published_since and thresholds.is_late(one.published_since, now)
+    }
 
 
 def blocked_lines(thresholds: AlertThresholds, now: datetime) -> list[HeldLine]:

@@ -5,10 +5,10 @@ They are the sums of minutes that `delivery.maintenance.minutes` has counted, an
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Final, LiteralString, cast
+from typing import Final, LiteralString, TypeVar, cast
 
 from django.core.cache import cache
 from django.db.models import Max
@@ -22,6 +22,9 @@ from delivery.status.line_status import HeldLine, held_lines
 from subscriptions.models import EventType
 from subscriptions.names import OWN_EVENTS
 
+Found = TypeVar("Found")
+
+MINUTE: Final = dt.timedelta(minutes=1)
 HOUR_MINUTES: Final = 60
 DAY_MINUTES: Final = 24 * 60
 CACHED_SECONDS: Final = 5
@@ -31,10 +34,13 @@ MINUTE_SECONDS: Final = 60
 MAX_ROWS: Final = 50_000
 """Rows that are added up by subscriber or event type; where an hour has more, it is fewer minutes."""
 
-SUMS: Final = """
+COUNTS: Final = """
 sums AS (
   SELECT key, sum(deliveries)::int AS deliveries, sum(delivered)::int AS delivered, sum(eligible)::int AS eligible
-    FROM chosen GROUP BY key),
+    FROM chosen GROUP BY key)
+"""
+SUMS: Final = f"""
+{COUNTS},
 histograms AS (
   SELECT key, jsonb_object_agg(bucket, number) AS histogram
     FROM (SELECT key, bucket, sum(number) AS number
@@ -66,11 +72,12 @@ BY: Final = """
 WITH chosen AS (
   SELECT COALESCE({key}, 0) AS key, c.* FROM delivery_minutecount c
    WHERE minute >= %(since)s AND minute <= %(newest)s
-     AND (%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s::bigint)
-     AND COALESCE(event_type_id, 0) <> ALL (%(without)s::bigint[])),
+     AND (%(subscriber_ids)s::bigint[] IS NULL OR subscriber_id = ANY (%(subscriber_ids)s::bigint[]))
+     AND (%(of_own)s::bool IS NULL OR COALESCE(event_type_id = ANY (%(own)s::bigint[]), false) = %(of_own)s::bool)),
 {sums}"""
 """The numbers by a column; rows without it have the key 0."""
 BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
+COUNTS_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=f"{COUNTS} SELECT *, NULL FROM sums")
 BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
 
 
@@ -84,6 +91,16 @@ class Numbers:
     eligible: int = 0
     """All but the neutral ones."""
     histogram: Histogram | None = None
+
+    def __add__(self, other: "Numbers") -> "Numbers":
+        """Return the sum of two kinds of deliveries that ended in the same minutes."""
+        return Numbers(
+            self.minutes,
+            self.deliveries + other.deliveries,
+            self.delivered + other.delivered,
+            self.eligible + other.eligible,
+            Counter(self.histogram or {}) + Counter(other.histogram or {}),
+        )
 
     @property
     def per_minute(self) -> float:
@@ -121,16 +138,7 @@ class LastMinutes:
     @property
     def total(self) -> Numbers:
         """The sum of all."""
-        every, histogram = self.numbers.values(), Counter[int]()
-        for one in every:
-            histogram.update(one.histogram or {})
-        return Numbers(
-            self.minutes,
-            sum(one.deliveries for one in every),
-            sum(one.delivered for one in every),
-            sum(one.eligible for one in every),
-            histogram,
-        )
+        return sum(self.numbers.values(), Numbers(self.minutes))
 
 
 def last_minute() -> dt.datetime | None:
@@ -141,12 +149,21 @@ def last_minute() -> dt.datetime | None:
 
 def cached_backlogs() -> dict[int, Backlog]:
     """Return the backlog of each subscriber, as of a few seconds ago: read once for all pages and scrapes."""
-    return cast("dict[int, Backlog]", cache.get_or_set("backlogs", backlogs, CACHED_SECONDS))
+    return _cached("backlogs", backlogs, CACHED_SECONDS)
 
 
 def cached_held_lines() -> list[HeldLine]:
     """Return the lines that are held, the longest held first, likewise."""
-    return cast("list[HeldLine]", cache.get_or_set("held_lines", held_lines, CACHED_SECONDS))
+    return _cached("held_lines", held_lines, CACHED_SECONDS)
+
+
+def _cached(key: str, read: Callable[[], Found], seconds: int) -> Found:
+    """Return what was read in the last seconds; `get_or_set` would unpickle what it has just stored."""
+    found = cast("Found | None", cache.get(key))
+    if found is None:
+        found = read()
+        cache.set(key, found, seconds)
+    return found
 
 
 def total(newest: dt.datetime, minutes: int) -> Numbers:
@@ -157,32 +174,47 @@ def total(newest: dt.datetime, minutes: int) -> Numbers:
     return _numbers(counted, *found[0]) if found else Numbers(minutes)
 
 
-def by_subscriber(newest: dt.datetime) -> LastMinutes:
-    """Return the numbers of each subscriber in the last hour, or less if that would be too many rows."""
-    key = f"by_subscriber:{newest.timestamp()}"
-    return cast("LastMinutes", cache.get_or_set(key, partial(_added_up, BY_SUBSCRIBER, newest), MINUTE_SECONDS))
+def by_subscriber(newest: dt.datetime, subscriber_ids: Sequence[int] | None = None) -> LastMinutes:
+    """Return the numbers of these subscribers, or all, in the last hour, or less if that would be too many rows."""
+    return _added_up(BY_SUBSCRIBER, newest, subscriber_ids)
 
 
 def by_subscriber_of_published(newest: dt.datetime) -> LastMinutes:
-    """Return the same of what publishers have published, without the broker's own events."""
-    own = EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)
-    key, add_up = f"by_subscriber_of_published:{newest.timestamp()}", partial(_added_up, BY_SUBSCRIBER, newest)
-    return cast("LastMinutes", cache.get_or_set(key, partial(add_up, without=own), MINUTE_SECONDS))
+    """Return the counts of what publishers have published, without the broker's own events, and without times."""
+    return _counts_by_subscriber(newest, of_own=False)
+
+
+def with_own_events(published: LastMinutes, newest: dt.datetime) -> LastMinutes:
+    """Return the counts of what publishers have published, and of the broker's own events besides."""
+    own, nothing = _counts_by_subscriber(newest, of_own=True).numbers, Numbers(published.minutes)
+    both = {key: published.numbers.get(key, nothing) + one for key, one in own.items()}
+    return replace(published, numbers={**published.numbers, **both})
+
+
+def _counts_by_subscriber(newest: dt.datetime, *, of_own: bool) -> LastMinutes:
+    key = f"counts_by_subscriber:{of_own}:{newest.timestamp()}"
+    return _cached(key, partial(_added_up, COUNTS_BY_SUBSCRIBER, newest, of_own=of_own), MINUTE_SECONDS)
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
     """Return the same of one subscriber, by event type."""
-    return _added_up(BY_EVENT_TYPE, newest, subscriber_id)
+    return _added_up(BY_EVENT_TYPE, newest, [subscriber_id])
 
 
 def _added_up(
-    statement: LiteralString, newest: dt.datetime, subscriber_id: int | None = None, without: Iterable[int] = ()
+    statement: LiteralString,
+    newest: dt.datetime,
+    subscriber_ids: Sequence[int] | None = None,
+    *,
+    of_own: bool | None = None,
 ) -> LastMinutes:
+    """Add up the numbers of the broker's own events, of all others, or with None of both."""
     ((since, minutes),) = rows(SINCE, {"newest": newest})
-    asked = {"since": since, "newest": newest, "subscriber_id": subscriber_id, "without": [*without]}
+    own = [*EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)]
+    asked = {"since": since, "newest": newest, "subscriber_ids": subscriber_ids, "own": own, "of_own": of_own}
     found = rows(statement, asked)
     numbers = {key: _numbers(minutes, *counts) for key, *counts in found}
-    return LastMinutes(since, newest + dt.timedelta(minutes=1), minutes, numbers)
+    return LastMinutes(since, newest + MINUTE, minutes, numbers)
 
 
 def _numbers(

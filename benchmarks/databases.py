@@ -20,9 +20,11 @@ import psycopg
 from django.contrib.admin import site
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, reset_queries
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -222,10 +224,11 @@ class PagesDatabase:
         url = os.environ["DATABASE_URL"]
         filling.finish(url, receivers, self._event_type.pk, count=finished, days=days)
         filling.store_open(url, receivers, self._event_type.pk, count=waiting, day=days[0])
+        filling.count_minutes(url, self._event_type.pk, subscribers=subscribers)
         filling.settle_down(url)
 
-    def addresses(self) -> list[str]:
-        """Return the addresses of all pages, about the newest row of each model."""
+    def queries(self) -> dict[str, int]:
+        """Return the addresses of all pages, about the newest row of each model, and how many queries each takes."""
         found = ["/admin/"]
         for model, pages in site._registry.items():  # noqa: SLF001 - as Django's own documentation generator reads it
             newest = model._default_manager.order_by("-pk").values_list("pk", flat=True).first()  # noqa: SLF001 - documented
@@ -234,10 +237,19 @@ class PagesDatabase:
             found += [
                 root + path.replace("<path:object_id>", str(newest)) for path in paths if newest or ":" not in path
             ]
-        return [address for address in found if self._browser.get(address).status_code == HTTPStatus.OK]
+        taken = {}
+        for address in found:
+            cache.clear()
+            reset_queries()  # Django keeps some thousands
+            with CaptureQueriesContext(connection) as queries:
+                answer = self._browser.get(address)
+            if answer.status_code == HTTPStatus.OK:
+                taken[address] = len(queries)
+        return taken
 
     def open(self, address: str) -> float:
-        """Open a page; return the seconds that its answer takes."""
+        """Open a page in a process that has nothing in its cache; return the seconds that its answer takes."""
+        cache.clear()
         began = time.perf_counter()
         self._browser.get(address)
         return time.perf_counter() - began

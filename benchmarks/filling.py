@@ -47,6 +47,18 @@ SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
  ORDER BY n
 """
 """Of those that have been attempted one half is due, the other is not."""
+MINUTES: Final = """
+WITH counted AS (
+  INSERT INTO delivery_minutetotal (minute, deliveries, delivered, eligible, buckets, bucket_counts, due)
+  SELECT date_trunc('minute', clock_timestamp()) - n * interval '1 minute', r, r, r, '{150,200,250}',
+         ARRAY[r - 2, 1, 1], 0
+    FROM generate_series(1, 48 * 60) n CROSS JOIN CAST(%(subscribers)s AS int) AS r
+  RETURNING minute)
+INSERT INTO delivery_minutecount (minute, subscriber_id, event_type_id, deliveries, delivered, eligible, buckets,
+                                  bucket_counts)
+SELECT minute, s.id, %(event_type)s, 1, 1, 1, '{200}', '{1}' FROM counted CROSS JOIN subscriptions_subscriber s
+ WHERE minute >= clock_timestamp() - interval '2 hours'
+"""
 
 Receivers = Sequence[tuple[int, int]]
 """Lines and their subscriptions."""
@@ -64,6 +76,13 @@ def store_open(
 ) -> None:
     """Store `count` open deliveries of messages of `day` to `receivers`; after attempts, they are in retry lines."""
     _store(OPEN, url, receivers, event_type_id, count=count, day=day, attempts=attempts)
+
+
+def count_minutes(url: str, event_type_id: int, *, subscribers: int) -> None:
+    """Store the live numbers of two days in which a delivery to each of all subscribers ended every minute."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(MINUTES, {"event_type": event_type_id, "subscribers": subscribers})
+        connection.execute("VACUUM (ANALYZE) delivery_minutetotal, delivery_minutecount")
 
 
 def settle_down(url: str) -> None:

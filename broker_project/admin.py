@@ -64,6 +64,7 @@ class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: igno
     Users who are not superusers change when the broker's own tasks are sent, and whether, and nothing else.
     """
 
+    when_empty = "No schedule yet. Celery beat adds those of the broker when it starts."
     form = PeriodicTaskForm
     actions: ClassVar[tuple[str, ...]] = ()
     """Entries are switched on and off on their pages, so that the history records it."""
@@ -117,14 +118,19 @@ class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: igno
 class ThemedIntervalScheduleAdmin(beat.IntervalScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     """Schedules with a fixed interval."""
 
+    when_empty = "No interval yet. Add one to send a task every so often, then choose it in a schedule."
+
 
 @admin.register(CrontabSchedule)
 class ThemedCrontabScheduleAdmin(beat.CrontabScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     """Schedules at times of the day, the week or the year."""
 
+    when_empty = "No crontab yet. Add one to send a task at times of the day, then choose it in a schedule."
     form = CrontabForm
 
 
 @admin.register(ClockedSchedule)
 class ThemedClockedScheduleAdmin(beat.ClockedScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     """Schedules that run once."""
+
+    when_empty = "No time yet. Add one to send a task once, then choose it in a schedule."

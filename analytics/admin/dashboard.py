@@ -28,7 +28,7 @@ from analytics.alerts import (
     growing_backlog,
     late_subscribers,
 )
-from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Numbers
+from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, LastMinutes, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
 from delivery.admin.lines import LINE_COLOURS
@@ -45,6 +45,8 @@ from subscriptions.models import ApiKey, EventType, Publisher, Subscriber, Subsc
 MAX_ITEMS: Final = 10
 """Lines, or subscribers, that are shown for one reason; the others are counted."""
 HEADS: Final = ("who", "what", "why", "since", "waiting", "next try")
+Backlogs = Mapping[int, Backlog]
+"""By subscriber."""
 NEEDED: Final = ("delivery.view_line", "analytics.view_run")
 """The permissions that it takes to see how deliveries go."""
 
@@ -69,13 +71,14 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     waiting = live_numbers.cached_backlogs()
     workers = listening_workers()
     newest, beat = live_numbers.last_minute(), beat_seen()
+    published = live_numbers.by_subscriber_of_published(newest) if newest else None
     items = [
         *_stopped(workers, newest, beat, now),
-        *_of_published(newest, now),
+        *_of_published(waiting, published, newest, now),
         *_undecided(now),
         *_failed_run(now),
     ]
-    own_items = [*_of_own_events(newest, now)]
+    own_items = [*_of_own_events(waiting, published, newest, now)]
     return context | {
         "now": now,
         "items": items and table(HEADS, items),
@@ -116,27 +119,33 @@ def _stopped(
         yield Item("Database clock", label("not believed", "warning"), why)
 
 
-def _of_published(newest: dt.datetime | None, now: dt.datetime) -> Iterator[Item]:
+def _of_published(
+    waiting: Backlogs, published: LastMinutes | None, newest: dt.datetime | None, now: dt.datetime
+) -> Iterator[Item]:
     """Tell what goes wrong with what publishers have published: that for which alerts fire."""
     thresholds = settings.ALERT_THRESHOLDS
-    yield from _held_up(blocked_lines(thresholds, now), late_subscribers(thresholds, now), now)
-    if newest:
+    yield from _held_up(blocked_lines(thresholds, now), late_subscribers(waiting, thresholds, now), now)
+    if newest and published:
         yield from _growing(newest, now)
-        last = live_numbers.by_subscriber_of_published(newest)
-        yield from _failing(failing_subscribers(thresholds, last), last.minutes)
+        yield from _failing(failing_subscribers(thresholds, published), published.minutes)
 
 
-def _of_own_events(newest: dt.datetime | None, now: dt.datetime) -> Iterator[Item]:
+def _of_own_events(
+    waiting: Backlogs, published: LastMinutes | None, newest: dt.datetime | None, now: dt.datetime
+) -> Iterator[Item]:
     """Tell what goes wrong only with the broker's own events: no alert fires for it (contract 11.8)."""
     thresholds = settings.ALERT_THRESHOLDS
-    held, waiting = live_numbers.cached_held_lines(), live_numbers.cached_backlogs().items()
     yield from _held_up(
-        [one for one in held if not one.published_since and thresholds.is_blocked(one.since, now)],
-        {k: one for k, one in waiting if not one.published_since and thresholds.is_late(one.oldest_since, now)},
+        [
+            one
+            for one in live_numbers.cached_held_lines()
+            if not one.published_since and thresholds.is_blocked(one.since, now)
+        ],
+        {k: one for k, one in waiting.items() if not one.published_since and thresholds.is_late(one.oldest_since, now)},
         now,
     )
-    if newest:
-        last, published = live_numbers.by_subscriber(newest), live_numbers.by_subscriber_of_published(newest)
+    if newest and published:
+        last = live_numbers.with_own_events(published, newest)
         known = failing_subscribers(thresholds, published)
         failing = failing_subscribers(thresholds, last)
         yield from _failing({key: one for key, one in failing.items() if key not in known}, last.minutes)

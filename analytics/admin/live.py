@@ -1,7 +1,7 @@
 """The page of live numbers: all subscribers in a table that can be sorted, or the event types of one."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.core.paginator import Paginator
@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 
 from analytics import live_numbers
 from analytics.admin.sections import duration, per_cent
-from analytics.live_numbers import LastMinutes, Numbers
+from analytics.dashboard_queries import Quantiles
+from analytics.live_numbers import MINUTE, LastMinutes, Numbers
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import link, relative
 from delivery.admin.read_only import MAX_SHOWN, at_least, id_in, link_to
@@ -71,7 +72,7 @@ NUMBERS: Final = (
         lambda row: per_cent(row.numbers.delivered, row.numbers.eligible),
         "Delivered, of those that ended; without cancelled ones and those that another endpoint took.",
     ),
-    *(quantile_column(name) for name in ("p50", "p95", "p99")),
+    *(quantile_column(name) for name in Quantiles._fields),
 )
 WAITING: Final = (
     Column(
@@ -84,7 +85,7 @@ WAITING: Final = (
     Column(
         "oldest",
         "Oldest",
-        lambda row: row.backlog and timezone.now() - row.backlog.oldest_since,
+        lambda row: row.backlog and -row.backlog.oldest_since.timestamp(),
         lambda row: relative(row.backlog.oldest_since, timezone.now()) if row.backlog else "-",
         "When the oldest of them was published, or was due if it was delayed.",
     ),
@@ -97,12 +98,12 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     subscriber = Subscriber.objects.filter(pk=subscriber_id or 0).first()
     if "subscriber" in request.GET and subscriber is None:
         raise Http404
-    last = _last_minutes(subscriber)
+    sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
+    last = _last_minutes(subscriber, is_timed=sort.removeprefix("-") in Quantiles._fields)
     first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
     rows = [row for row in _rows(last, subscriber) if wanted.lower() in row.name.lower()]
-    sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
     page = Paginator(_sorted(rows, columns, sort), MAX_SHOWN).get_page(request.GET.get("page"))
     return admin.page(
         request,
@@ -110,7 +111,7 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
         f"Live numbers of {subscriber}" if subscriber else "Live numbers",
         last=last,
         heads=[_head(column, sort, request) for column in columns],
-        rows=[[column.show(row) for column in columns] for row in page],
+        rows=[[column.show(row) for column in columns] for row in _timed(page, last, subscriber)],
         page=page,
         subscriber=subscriber,
         wanted=wanted,
@@ -118,11 +119,25 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
-def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
+def _last_minutes(subscriber: Subscriber | None, *, is_timed: bool) -> LastMinutes | None:
+    """Return the numbers; of all subscribers with times only if they are sorted by them, because that takes longer."""
     newest = live_numbers.last_minute()
     if newest is None:
         return None
-    return live_numbers.by_event_type(newest, subscriber.pk) if subscriber else live_numbers.by_subscriber(newest)
+    if subscriber:
+        return live_numbers.by_event_type(newest, subscriber.pk)
+    if is_timed:
+        return live_numbers.by_subscriber(newest)
+    return live_numbers.with_own_events(live_numbers.by_subscriber_of_published(newest), newest)
+
+
+def _timed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
+    """Return the rows of a page with the times of what was delivered."""
+    rows = [*page]
+    if last is None or subscriber:
+        return rows
+    found = live_numbers.by_subscriber(last.until - MINUTE, [row.id for row in rows]).numbers
+    return [replace(row, numbers=found.get(row.id, row.numbers)) for row in rows]
 
 
 def _rows(last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:

@@ -60,6 +60,7 @@ admin.site.unregister([User, Group])
 class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  # their stubs differ
     """Users of the admin; those who leave are made inactive, so that the history still shows what they did."""
 
+    when_empty = "No user. Create one with manage.py createsuperuser."
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -119,6 +120,7 @@ def _permissions_of(person: Any) -> set[int]:
 class ThemedGroupAdmin(GivingAdmin, GroupAdmin):  # type: ignore[misc]
     """Groups; only superusers change what they may do."""
 
+    when_empty = "No group. Run the migrations again, which install three roles; or create one of your own."
     has_add_permission = has_change_permission = has_delete_permission = superusers_only
 
 
@@ -126,6 +128,7 @@ class ThemedGroupAdmin(GivingAdmin, GroupAdmin):  # type: ignore[misc]
 class FailedLoginAdmin(ModelAdmin):
     """Failed logins of the last minutes; superusers delete them to let somebody try again."""
 
+    when_empty = "Nobody has failed to log in lately. There is nothing to do."
     list_display = ("username", "ip_address", "failures_since_start", "attempt_time", "locked_until")
     list_before_template = "accounts/failed_logins.html"
     search_fields = ("username", "ip_address")

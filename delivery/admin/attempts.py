@@ -55,7 +55,7 @@ def _answered(kind: str) -> Q:
 class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     """Requests that were sent, and their answers."""
 
-    when_empty = "Nothing has been sent yet."
+    when_empty = "Nothing has been sent yet. Each request to an endpoint is listed here, once an event is published."
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
     list_select_related = ("delivery__subscription__subscriber",)
     time_column = "started_at"

@@ -274,7 +274,7 @@ class ReasonFilter(several_filter("status", "reason", REASON_WORDS, _ended_so)):
 class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     """Deliveries that ended without success; each links to its page."""
 
-    when_empty = "No dead letters: no delivery has ended without success."
+    when_empty = "No dead letters: no delivery has ended without success. There is nothing to do."
     list_display = (
         *("delivery", "status_label", "subscriber", "event_type", "attempts", "reason"),
         *("created_at", "finished_at"),

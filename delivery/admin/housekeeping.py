@@ -13,7 +13,9 @@ from delivery.models import Announcement, IdempotencyKey, LineEvent, StorageDay,
 class AnnouncementAdmin(ReadOnlyAdmin[Announcement]):
     """Announcements that are not published yet; normally none."""
 
-    when_empty = "Nothing waits to be announced."
+    when_empty = (
+        "Nothing waits to be announced. The broker's own events are published within seconds; subscribe to Broker.*."
+    )
     list_display = ("id", "kind", "line", "subscription", "delivery_id", "at")
     list_filter = ("kind",)
     time_column = "at"
@@ -24,7 +26,7 @@ class AnnouncementAdmin(ReadOnlyAdmin[Announcement]):
 class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
     """Outcomes of messages that are not stored, by the hour of publishing."""
 
-    when_empty = "No volatile message has been published yet."
+    when_empty = "No volatile message has been published yet. Publishers send one with Broker-Durability: volatile."
     list_display = ("hour_label", "event_type", "of_subscription", "accepted", *VolatileOutcome, "unaccounted")
     list_filter = (("event_type", AutocompleteSelectFilter),)
     time_column = "hour"
@@ -52,7 +54,7 @@ class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
 class LineEventAdmin(ReadOnlyAdmin[LineEvent]):
     """The history of lines."""
 
-    when_empty = "No line has been paused, diverted or released yet."
+    when_empty = "Nothing has happened to a line yet. To pause one, open a subscription."
     list_display = ("at", "line", "kind", "sequence", "delivery_id", "reason")
     list_filter = ("kind",)
     time_column = "at"
@@ -74,5 +76,6 @@ class IdempotencyKeyAdmin(ReadOnlyAdmin[IdempotencyKey]):
 class StorageDayAdmin(ReadOnlyAdmin[StorageDay]):
     """Days that have partitions."""
 
+    when_empty = "No day has partitions, so nothing can be published. Start a worker: it creates them."
     list_display = ("day",)
     search_fields = ()

@@ -20,7 +20,7 @@ from broker_project.core.admin.model_admin import (
     dialog,
     state_column,
 )
-from broker_project.core.admin.theme import table
+from broker_project.core.admin.theme import link, table
 from broker_project.core.api.fields import MAX_ID
 from broker_project.core.api.pagination import ids_along
 from delivery.admin.callbacks import callbacks_table
@@ -44,7 +44,7 @@ from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
-from delivery.status.explain_message import MAX_EXPLAINED, explain_message
+from delivery.status.explain_message import explain_message
 from delivery.status.timeline import Moment
 from delivery.statuses import DeliveryStatus
 
@@ -72,7 +72,7 @@ def _delivery_table(message: Message) -> SafeString:
 
 def _explanation_table(message: Message) -> SafeString:
     """Return every subscription that the event type reaches, judged by the present configuration."""
-    explanations = explain_message(message)
+    explanations = explain_message(message, MAX_SHOWN)
     rows: list[list[object]] = [
         [
             subscription_link(one.subscription),
@@ -83,7 +83,8 @@ def _explanation_table(message: Message) -> SafeString:
         for one in explanations.found
     ]
     if explanations.is_cut:
-        rows.append([f"and more than these {MAX_EXPLAINED}"])
+        dry_run = f"{reverse('admin:delivery_message_dry_run')}?event_type={message.event_type_id}"
+        rows.append([format_html("and more than these {}: {}", MAX_SHOWN, link(dry_run, "a dry run shows all"))])
     return table(["subscription", "by today's configuration", "because", "term by term"], rows)
 
 

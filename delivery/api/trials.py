@@ -98,7 +98,7 @@ class ExplanationSerializer(serializers.Serializer[explanations.Explanations]):
 def explain_message(request: Request, id: int) -> Response:  # noqa: ARG001 - every operation gets it
     """Explain who gets a message, and why: all filters of the present subscriptions are evaluated again."""
     message = get_object_or_404(Message.objects.select_related("event_type"), pk=id)
-    return Response(ExplanationSerializer(explanations.explain_message(message)).data)
+    return Response(ExplanationSerializer(explanations.explain_message(message, explanations.MAX_EXPLAINED)).data)
 
 
 @extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
@@ -250,7 +250,8 @@ def test_filter_of_subscription(request: Request, id: int) -> Response:
     values = valid(MessageToTry, request)
     message = _stored(values, request)
     shown = explanations.filter_input_of(message) if message else _given(values)
-    verdict = explanations.verdict_on(shown, subscription, message)
+    older = explanations.backfilled(message, [subscription]) if message else ()
+    verdict = explanations.verdict_on(shown, subscription, message, older)
     return Response(TestedSerializer(verdict, context={"headers": _headers(values)}).data)
 
 

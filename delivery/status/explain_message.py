@@ -1,5 +1,6 @@
 """Explain why subscriptions get a stored message or not, by the current configuration (contract 2.2, 3)."""
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,21 +39,28 @@ def filter_input_of(message: Message) -> FilterInput:
     return FilterInput(message.filter_string, document)
 
 
-def explain_message(message: Message) -> Explanations:
+def explain_message(message: Message, limit: int) -> Explanations:
     """Explain for each subscription, the oldest first, whether it gets the message; none gets a reply to a callback."""
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
     asked = Subscription.objects.reached_by(message.event_type)
     if (named := named_by(message.destination)) is not None:  # they may be for other events
         asked |= named
-    found = [*asked.select_related("subscriber", "event_type").order_by("pk")[: MAX_EXPLAINED + 1]]
-    shown = filter_input_of(message)
-    explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:MAX_EXPLAINED]]
+    found = [*asked.select_related("subscriber", "event_type").order_by("pk")[: limit + 1]]
+    shown, older = filter_input_of(message), backfilled(message, found)
+    explained = [Explained(one, verdict_on(shown, one, message, older)) for one in found[:limit]]
     if message.event_type.kind == EventKind.SYNC:
         explained = _as_a_call(explained)
     if message.destination:
         explained = _as_directed(explained, message.destination)
-    return Explanations(explained, is_cut=len(found) > MAX_EXPLAINED)
+    return Explanations(explained, is_cut=len(found) > limit)
+
+
+def backfilled(message: Message, subscriptions: Sequence[Subscription]) -> set[int | None]:
+    """Return which of these got the message although they were made after it was published (contract 5.8)."""
+    later = [one.pk for one in subscriptions if one.created_at > message.published_at]
+    got = Delivery.objects.filter(message=message, subscription__in=later) if later else Delivery.objects.none()
+    return {*got.values_list("subscription_id", flat=True)}
 
 
 def _as_a_call(explained: list[Explained]) -> list[Explained]:
@@ -90,8 +98,13 @@ def _kept_away(explained: list[Explained], obstacles: dict[int, str]) -> list[Ex
     return [replace(one, verdict=replace(one.verdict, obstacle=obstacle)) for one, obstacle in by_obstacle]
 
 
-def verdict_on(shown: FilterInput, subscription: Subscription, message: Message | None = None) -> MatchExplanation:
-    """Return what a subscription makes of a message by its filters and status; of a stored one by its type too."""
+def verdict_on(
+    shown: FilterInput, subscription: Subscription, message: Message | None = None, older: Container[int | None] = ()
+) -> MatchExplanation:
+    """Return what a subscription makes of a message by its filters and status; of a stored one by its type too.
+
+    `older` has the subscription if it got the message although it was made later, as `backfilled` tells.
+    """
     closed = ""
     if subscription.status != Status.ACTIVE:
         closed = f"The subscription is {subscription.status}."
@@ -101,11 +114,11 @@ def verdict_on(shown: FilterInput, subscription: Subscription, message: Message 
         shown,
         header_filter_string=subscription.header_filter_string,
         filter_text=subscription.filter,
-        obstacle=(_why_not_reached(subscription, message) if message else "") or closed,
+        obstacle=(_why_not_reached(subscription, message, older) if message else "") or closed,
     )
 
 
-def _why_not_reached(subscription: Subscription, message: Message) -> str:
+def _why_not_reached(subscription: Subscription, message: Message, older: Container[int | None]) -> str:
     """Return what keeps a message from a subscription regardless of filters and status."""
     event_type = message.event_type
     if event_type is None:
@@ -115,7 +128,6 @@ def _why_not_reached(subscription: Subscription, message: Message) -> str:
         is_reached = event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)
     if not is_reached:
         return f"The message is of {event_type.name}, the subscription is for {subscription.events}."
-    was_backfilled = Delivery.objects.filter(message=message, subscription=subscription)
-    if subscription.created_at > message.published_at and not was_backfilled.exists():  # contract 5.8
+    if subscription.created_at > message.published_at and subscription.pk not in older:  # contract 5.8
         return "The subscription was made after this message was published."
     return ""

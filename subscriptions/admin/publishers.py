@@ -32,6 +32,7 @@ class PublisherAdmin(ConfiguredAdmin[Publisher]):
 class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
     """What happens after a delivery has failed; presets are read-only."""
 
+    when_empty = "No retry policy. Run the migrations again, which install four; or create one of your own."
     groups = (
         (None, ("name", "description")),
         ("Action by kind of failure", ACTIONS),

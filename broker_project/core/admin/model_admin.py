@@ -11,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import widgets
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied, ValidationError
-from django.db.models import Choices, DateTimeField, Model, QuerySet
+from django.db.models import PROTECT, Choices, DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -29,6 +29,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Row = TypeVar("Row", bound=Model)
 Value = TypeVar("Value")
 
+MAX_PROTECTING: Final = 100
+"""What prevents a deletion, as much of it as a page lists."""
 CONFIRMED: Final = "confirmed"
 """The field of a confirmation page that says yes."""
 
@@ -40,7 +42,10 @@ def column(title: str, read: Callable[[Any], object], **options: Any) -> Callabl
     """
 
     def show(_admin: object, row: Any) -> object:
-        return read(row)
+        shown = vars(row).setdefault("_shown", {})  # templates ask several times for what a page shows once
+        if read not in shown:
+            shown[read] = read(row)
+        return shown[read]
 
     return cast("Callable[[Any, Any], object]", decorators.display(description=title, **options)(show))
 
@@ -220,7 +225,7 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     """
 
     list_before_template = "broker_project/chips.html"
-    when_empty: ClassVar[str] = "There is nothing here yet."
+    when_empty: ClassVar[str]
     """What a list without rows says: what would be in it, and what to do."""
     not_read_for_actions: ClassVar[tuple[str, ...]] = ()
     """Large columns that say nothing about which actions a row offers."""
@@ -285,6 +290,20 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         if not all(could_be_of(self.model, chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest
         return super().response_action(request, queryset)  # type: ignore[no-any-return]
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Return what is deleted along; or what prevents it, as much as a page shows: there may be thousands."""
+        protecting = [one for relation in self.opts.related_objects for one in self._protecting(relation, objs)]
+        return ([], {}, set(), protecting) if protecting else super().get_deleted_objects(objs, request)
+
+    def _protecting(self, relation: Any, rows: Any) -> list[object]:
+        if relation.on_delete is not PROTECT:
+            return []
+        model = relation.related_model
+        links = [field.name for field in model._meta.fields if field.is_relation]  # noqa: SLF001 - documented by Django
+        found = model._default_manager.filter(**{f"{relation.field.name}__in": rows}).select_related(*links)  # noqa: SLF001
+        shown = [f"{capfirst(model._meta.verbose_name)}: {one}" for one in found[: MAX_PROTECTING + 1]]  # noqa: SLF001
+        return [*shown[:MAX_PROTECTING], "and more"] if len(shown) > MAX_PROTECTING else [*shown]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         """Return the form's field."""

@@ -171,13 +171,13 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
 def test_pages_and_scrapes_read_what_is_much_once_for_some_time(settings: Any) -> None:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": uuid4().hex}}
     assert (live_numbers.cached_backlogs(), live_numbers.cached_held_lines()) == ({}, [])
-    assert live_numbers.by_subscriber(NEWEST).numbers == {}
+    assert live_numbers.by_subscriber_of_published(NEWEST).numbers == {}
     shop = factories.subscription()
     waiting(shop, 1)
     minute(0, of=shop, failed=1)
     assert (live_numbers.cached_backlogs(), len(backlogs())) == ({}, 1)
-    assert live_numbers.by_subscriber(NEWEST).numbers == {}
-    assert live_numbers.by_subscriber(NEWEST + MINUTE).numbers != {}
+    assert live_numbers.by_subscriber_of_published(NEWEST).numbers == {}
+    assert live_numbers.by_subscriber_of_published(NEWEST + MINUTE).numbers != {}
 
 
 def test_the_page_has_all_subscribers_and_sorts_them(admin: Client) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import cycle, product
+from typing import Any
 
 import pytest
 from django.contrib import admin as site
@@ -14,6 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from broker_project.navigation import FOLDED_UP, GROUPS
+from delivery.models import Message
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
@@ -282,10 +284,33 @@ def test_a_form_names_fields_with_unknown_ids(admin: Client, model: str, field: 
     assert not Subscription.objects.exists()
 
 
+def test_pages_about_many_subscriptions_list_a_hundred_and_take_as_many_queries_as_for_few(
+    admin: Client, django_assert_max_num_queries: Any
+) -> None:
+    one = factories.subscription()
+    message = {"event_type": one.event_type, "body": b"{}", "size": 2, "content_type": "application/json"}
+    pk = Message.objects.create(**message, headers=[], outcome="ROUTED", published_at="2026-01-01T00:00Z").pk
+    Subscription.objects.bulk_create(
+        Subscription(subscriber=one.subscriber, event_type=one.event_type, endpoint=f"http://127.0.0.1:9/{number}")
+        for number in range(120)
+    )
+    with django_assert_max_num_queries(25):
+        explained = admin.get(f"/admin/delivery/message/{pk}/change/").text
+    with django_assert_max_num_queries(25):
+        prevented = admin.get(f"/admin/subscriptions/eventtype/{one.event_type_id}/delete/").text
+    assert (explained.count("was made after this message"), "and more than these 100" in explained) == (100, True)
+    assert (prevented.count("Subscription: "), "and more" in prevented) == (100, True)
+
+
 def test_every_page_in_the_side_bar_opens(admin: Client) -> None:
     links = [item["link"] for group in admin.get("/admin/").context["sidebar_navigation"] for item in group["items"]]
     assert len(links) == 1 + sum(map(len, {**GROUPS, **FOLDED_UP}.values()))
     assert {link: admin.get(link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
+def test_a_list_without_rows_says_what_would_be_in_it_and_what_to_do(admin: Client) -> None:
+    assert [name_of(model) for model, pages in site.site._registry.items() if not hasattr(pages, "when_empty")] == []
+    assert "To publish one, send an event to the API" in admin.get("/admin/delivery/message/").text
 
 
 def test_pages_have_the_styles_that_the_theme_lacks(admin: Client) -> None:
