@@ -13,7 +13,7 @@ from analytics.admin import charts
 from analytics.admin.charts import Chart
 from analytics.dashboard_queries import Quantiles, Selection, balance, sums
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
-from broker_project.core.admin.theme import label, table
+from broker_project.core.admin.theme import copyable, label, table
 from delivery.admin.read_only import exact, link_to
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
@@ -125,7 +125,8 @@ def endpoint_shares(chosen: Selection) -> Section:
     rows = [
         {
             "event type": f"{one.event_type} (group of {one.group_of})",
-            "endpoint": link_to("subscriptions_subscription", one.subscription_id, f"{one.subscriber}: {one.endpoint}"),
+            "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber),
+            "endpoint": copyable(one.endpoint, "endpoint"),
             "taken": f"{one.delivered:,}",
             "share": per_cent(one.delivered, one.of_group),
             "redundant": f"{one.redundant:,}",
@@ -142,7 +143,7 @@ def failing(chosen: Selection) -> Section:
             "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber)
             if one.subscriber
             else "(replies to callbacks)",
-            "endpoint": one.endpoint or "-",
+            "endpoint": copyable(one.endpoint, "endpoint") if one.endpoint else "-",
             "failed attempts": f"{one.failures:,} of {one.attempts:,}",
             "rate": per_cent(one.failures, one.attempts),
             "most common": one.most_common_failure,
@@ -163,8 +164,8 @@ def ordering_audit(chosen: Selection) -> Section:
             "at": exact(one.at),
             "subscriber": one.subscriber,
             "finding": one.finding,
-            "delivery": link_to("delivery_delivery", one.delivery_id, one.delivery_id),
-            "other delivery": link_to("delivery_delivery", one.other_id, one.other_id),
+            "delivery": link_to("delivery_delivery", one.delivery_id),
+            "other delivery": link_to("delivery_delivery", one.other_id),
             "explanation": one.explanation or label("unexplained", "danger"),
         }
         for one in chosen.rows(FINDINGS).order_by(explained_last, "-at", "id")[:50]

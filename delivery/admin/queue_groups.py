@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column, state_column
-from broker_project.core.admin.theme import badge, relative, table, table_or_dash
+from broker_project.core.admin.theme import badge, copyable, relative, table, table_or_dash
 from delivery.admin.read_only import (
     MAX_SHOWN,
     STATUS_COLOURS,
@@ -39,7 +39,7 @@ GROUP_COLOURS: Final = {
 class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     """Messages that wait until one of a group of endpoints takes them; a group's page shows requests in flight."""
 
-    when_empty = "Nothing waits: every QUEUE message has been taken."
+    when_empty = "Nothing waits: every QUEUE message has been taken. There is nothing to do."
     list_display = ("id", "line", "message_link", "state", "attempts", "cycles", "next_try", "created_at")
     list_filter = (("line", AutocompleteSelectFilter),)
     list_select_related = ("line__subscriber",)
@@ -57,7 +57,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
 def group_link(group_id: int | None) -> SafeString | str:
     """Return a link to the deliveries of a group, whose own row is gone once it has ended; a dash for None."""
     name = f"{GROUP_ID_PREFIX}{group_id}"
-    return link_to_list("delivery_delivery", name, q=name) if group_id else "-"
+    return link_to_list("delivery_delivery", copyable(name, "id"), q=name) if group_id else "-"
 
 
 def group_deliveries_table(message_id: int | None, group_id: int | None) -> SafeString | str:

@@ -27,7 +27,7 @@ from broker_project.core.admin.lists import (
     time_filter,
 )
 from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
-from broker_project.core.admin.theme import link, preformatted
+from broker_project.core.admin.theme import copyable, link, preformatted
 from broker_project.core.api.fields import MAX_ID
 from delivery.models import Attempt, DeadLetter, Delivery, Message, QueueGroup
 from delivery.status.line_status import MAX_COUNTED
@@ -247,9 +247,9 @@ def yes_or_no(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def shown_id(model: type[Model], pk: object) -> str:
+def shown_id(model: type[Model], pk: object) -> SafeString:
     """Return an id as it is shown."""
-    return f"{ID_PREFIXES.get(model, '')}{pk}"
+    return copyable(f"{ID_PREFIXES.get(model, '')}{pk}", "id")
 
 
 def link_to(model: str, pk: object, text: object = None) -> SafeString | str:

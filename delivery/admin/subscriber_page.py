@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import ModelAdmin
-from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table, table_or_dash
+from broker_project.core.admin.theme import badge, compact_table, copyable, label, link, relative, table, table_or_dash
 from delivery.admin.lines import LINE_COLOURS, STATUS
 from delivery.admin.mailboxes import mailbox_link
 from delivery.admin.queue_groups import SHOWN_WITH, deliveries_table
@@ -138,7 +138,7 @@ def _subscriptions(subscriber: Subscriber) -> dict[str, object]:
     rows = [
         [
             link_to("subscriptions_subscription", one.pk, one.events),
-            one.endpoint or "mailbox",
+            copyable(one.endpoint, "endpoint") if one.endpoint else "mailbox",
             _state_of(one),
             relative(one.updated_at),
         ]

@@ -22,7 +22,7 @@ from broker_project.core.admin.model_admin import (
     dialog,
     permission,
 )
-from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, for_code, label
+from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, copyable, for_code, label
 from subscriptions.admin.configured import HeadedForm, SwitchedAdmin
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.api.api_keys import portal_address
@@ -147,10 +147,10 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
 
     when_empty = "No subscription yet. Create one to send the events of a type to a subscriber."
     list_display = (
-        *("id", "subscriber", "events", "endpoint", "header_filter_string"),
+        *("own_id", "subscriber", "events", "sent_to", "header_filter_string"),
         *("status_label", "pause_label", "diverted_label", "updated_at"),
     )
-    list_display_links = ("id", "subscriber")
+    list_display_links = ("own_id", "subscriber")
     list_filter = (
         "status",
         "delivery_mode",
@@ -187,6 +187,12 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     shown_advice = "Configure it in the receiver, to verify signatures. It cannot be shown again, only rotated."
     actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate", "rotate_secret", "end_overlap")
 
+    own_id = column("id", lambda subscription: copyable(subscription.pk, "id"), ordering="pk")
+    sent_to = column(
+        "endpoint",
+        lambda subscription: copyable(subscription.endpoint, "endpoint") if subscription.endpoint else "mailbox",
+        ordering="endpoint",
+    )
     pause_label = column(
         "paused",
         lambda subscription: (
@@ -209,6 +215,8 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         field = super().formfield_for_dbfield(db_field, request, **options)
         if db_field.name in {"filter", "script"}:
             for_code(field.widget)
+        if db_field.name == "endpoint":
+            field.widget.attrs["data-copy"] = "endpoint"
         return field
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:

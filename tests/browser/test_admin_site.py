@@ -259,6 +259,8 @@ def test_a_subscriber_leads_to_what_blocks_it_and_that_to_its_request(page: Page
     page.wait_for("location.pathname.endsWith('/change/') && document.body?.innerText.includes('2 deliveries wait')")
     page.click("nav[aria-label=Subscriber] a", "Overview")
     page.wait_for("location.pathname.endsWith('/overview/')")
+    page.click(f"#live button[aria-label='Copy id dlv_{delivery.pk}']")
+    page.wait_for(f"getSelection().toString() === 'dlv_{delivery.pk}'")
     page.click("#live td a", str(delivery.pk))
     page.wait_for("document.querySelector('.timeline')?.innerText.includes('Attempt 1: 503 in 12 ms')")
     assert "503 holds the line" in page.text()

@@ -79,6 +79,11 @@ def link(url: str, text: object) -> SafeString:
     return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
 
 
+def copyable(text: object, what: str) -> SafeString:
+    """Return a text with a button that copies it; screen readers say `what` it is, such as `id`."""
+    return format_html('<span data-copy="{}">{}</span>', what, text)
+
+
 def relative(at: dt.datetime | None, now: dt.datetime | None = None) -> SafeString | str:
     """Return how long ago or ahead an instant is, with the instant as its tooltip; a dash for None."""
     if at is None:

@@ -344,7 +344,10 @@ def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, manageme
     broker.publish_bodies(own.event_type, b"{}")
     broker.run_worker_until_done()
     failed, portal = Delivery.objects.get(), opened(linked(management))
-    assert f"{failed.pk}</a>" in portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
+    assert (
+        f"{failed.pk}</span></a>"
+        in portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
+    )
     page = portal.get(f"/portal/deliveries/{failed.pk}").content.decode()
     sent = (f"POST {own.endpoint}", "webhook-signature: ***", "&lt;gone&gt;", "ends the delivery")
     assert [text for text in sent if text not in page] == []

@@ -184,7 +184,7 @@ def test_a_message_shows_its_payload_as_text_and_its_deliveries(admin: Client, m
     assert all(str(pk) in text for pk in Delivery.objects.filter(message=message).values_list("pk", flat=True))
     story = text.partition('<ol class="timeline">')[2].partition("</ol>")[0]
     assert "Published with a management key: Routed." in story
-    assert f">dlv_{Delivery.objects.get(message=message, status='REJECTED').pk}</a> to " in story
+    assert f">dlv_{Delivery.objects.get(message=message, status='REJECTED').pk}</span></a> to " in story
     assert ": Rejected." in story
 
 

@@ -252,7 +252,10 @@ def test_pages_show_request_and_answer_as_text_to_those_who_may_see_contents(
     assert "2 attempts before are not shown." in page
     counts = {"5xx defers": 100, escape(HOSTILE) + "\\xfe": 1, ">Request and answer<": 99}
     assert {text: page.count(text) for text in counts} == counts
-    assert f'/admin/delivery/message/{delivery.message_id}/change/">msg_{delivery.message_id}<' in page
+    assert (
+        f'/admin/delivery/message/{delivery.message_id}/change/"><span data-copy="id">msg_{delivery.message_id}<'
+        in page
+    )
     for text in (page, change_page(admin, first)):
         assert HOSTILE not in text
         assert f"X-Tag: {escape(HOSTILE)}" in text
