@@ -70,13 +70,15 @@ def test_new_messages_pass_the_retry_line(receiver: Receiver, wanted: Subscripti
         assert retried.due_at
         assert timedelta(minutes=9) < retried.due_at - retried.created_at < timedelta(minutes=12)
         assert (retried.attempts, retried.sequence, retried.reason) == (1, 1, f"answered {status}")
+        line.refresh_from_db()
+        assert line.epoch == 0, "nobody claims it before something is due"
         broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
     assert not any(request.is_flagged for request in receiver.log)
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", None, None, None]
     line.refresh_from_db()
-    assert (line.epoch, line.last_sequence) == (1, 0)
+    assert (line.epoch > 0, line.last_sequence) == (True, 0)
     assert [*Delivery.objects.filter(line=line).values_list("sequence", flat=True)] == [1]
 
 
