@@ -3,6 +3,8 @@
 PostgreSQL then keeps every row and index entry of what has ended since.
 """
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,5 +137,5 @@ class _Run:
         try:
             yield
         finally:
-            dumping.terminate()
+            os.killpg(dumping.pid, signal.SIGTERM)  # the backup too, which would go on without its shell
             dumping.wait()
