@@ -132,7 +132,9 @@ class _Run:
     def _dumped(self) -> Iterator[None]:
         """Back up all the time; what a backup costs beside its snapshot counts too."""
         url = self._bench.stack.environment["DATABASE_URL"]
-        script = f"while {binary('pg_dump')} --format=custom --compress=0 --no-sync --file=/dev/null '{url}'; do :; done"
+        script = (
+            f"while {binary('pg_dump')} --format=custom --compress=0 --no-sync --file=/dev/null '{url}'; do :; done"
+        )
         dumping = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True)  # noqa: S603 - of ours
         try:
             yield

@@ -74,8 +74,15 @@ SELECT id, clock_timestamp(), 'NUMBER_UNCERTAIN', last_sequence,
        'numbers up to here are left out: the database was restored, or a standby was promoted'
   FROM moved WHERE lane = 'main'
 """
-"""A lease has run out, so its line is recovered: what was in flight goes first, under its number."""
-DOUBT_DELIVERIES: Final = "UPDATE delivery_open SET uncertain = true WHERE closed_on = '9999-12-31' AND NOT uncertain"
+"""A lease has run out, so its line is recovered: what was in flight goes first."""
+DOUBT_DELIVERIES: Final = """
+UPDATE delivery_open
+   SET uncertain = true,
+       sequence = CASE WHEN status = 'IN_FLIGHT' AND line_id IN (SELECT id FROM delivery_line WHERE lane = 'main')
+                       THEN NULL ELSE sequence END
+ WHERE closed_on = '9999-12-31' AND NOT uncertain
+"""
+"""A main line's first request in flight may not have left after all, and another message has its number since then."""
 DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
 NOTE: Final = """
 UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = database_identity(), begun_at = clock_timestamp()

@@ -7,6 +7,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -22,13 +23,14 @@ from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import Status, Subscription
 from tests.histories import promises
-from tests.histories.world import AHEAD, BACK, END_PAUSES, ENDED, LAPSE, Killed, Worker, World
+from tests.histories.world import AHEAD, BACK, DUMP, END_PAUSES, ENDED, LAPSE, Killed, Worker, World
 from tests.support.broker import lines_with_due_work, publish_bodies
 from tests.support.stepped_worker import HUNG, Request
 
 ACTIONS: Final = {
     "publish": 8.0, "take": 7.0, "go": 7.0, "answer": 16.0, "end_pauses": 3.0, "arm": 6.0, "freeze": 1.5, "lapse": 1.5,
     "kill": 1.5, "lock": 1.0, "arrive": 1.0, "cancel": 0.5, "switch": 1.5, "edit": 0.5, "dawdle": 1.0, "jump": 1.0,
+    "save": 0.7, "restore": 0.7,
 }  # fmt: skip
 """How often each happens, before a seed prefers some of them."""
 ALWAYS: Final = {"publish", "take", "go", "answer"}
@@ -53,6 +55,7 @@ UPDATE delivery_line l SET lease_until = {ENDED}
  WHERE l.id = o.line_id AND l.epoch = o.epoch AND l.lease_until IS NOT NULL
 """
 MARKED: Final = "SELECT DISTINCT subscription_id FROM delivery_open WHERE status = 'IN_FLIGHT' ORDER BY 1"
+OPEN: Final = "SELECT id FROM delivery_open"
 UNDONE: Final = "SELECT FROM delivery_open LIMIT 1"
 LOCK: Final = "SELECT FROM delivery_line WHERE id = %s FOR NO KEY UPDATE"
 
@@ -64,6 +67,15 @@ class Published(NamedTuple):
     subscription_id: int
     group_id: int | None
     ordering_key: str | None
+
+
+class Saved(NamedTuple):
+    """What was so when the database was dumped."""
+
+    at: int
+    published: dict[int, Published]
+    off: list[list[float]]
+    cancelled: set[int]
 
 
 class History:
@@ -78,6 +90,16 @@ class History:
         """Counts what happens."""
         self.published: dict[int, Published] = {}
         self.requests: list[Request] = []
+        self.saved: Saved | None = None
+        """The dump that may be restored."""
+        self.lost: dict[int, Published] = {}
+        """Deliveries that a restored database lacks."""
+        self.forgotten: list[Request] = []
+        """Requests of which a restored database knows nothing: they left after its dump, or from an earlier process."""
+        self.doubtful: set[int] = set()
+        """Deliveries that were unfinished in a restored database."""
+        self.outdated: set[Worker] = set()
+        """Workers of before a restore, which end as soon as they connect again."""
         self.faults: defaultdict[int, list[int]] = defaultdict(list)
         """By line: when something broke that may cost it a repetition."""
         self.doubts: list[tuple[Worker, float]] = []
@@ -127,7 +149,9 @@ class History:
         kind, count = self.random.choice(self.world.types), self.random.choice((1, 1, 2, 3))
         publish_bodies(kind, *[b"%d" % number for number in range(count)])
         found = rows(OPEN_SINCE, [max(self.published, default=0)])
-        self.published |= {one: Published(self.now + 1, *columns) for one, *columns in found}
+        new = {one: Published(self.now + 1, *columns) for one, *columns in found}
+        promises.check_names(self, new)
+        self.published |= new
         self.say(f"{count} of {kind.name} are published: deliveries {[one for one, *_ in found]}")
 
     def take(self) -> None:
@@ -230,6 +254,24 @@ class History:
             self.say(f"subscription {one} becomes inactive")
             Subscription.objects.filter(pk=one).update(status=Status.INACTIVE)
 
+    def save(self) -> None:
+        """Dump the database."""
+        if not self.is_locked:
+            self.say("the database is dumped")
+            self.world.save(DUMP)
+            self.saved = Saved(self.now, {**self.published}, deepcopy(self.off), {*self.cancelled})
+
+    def restore(self) -> None:
+        """Restore the dump, while workers live."""
+        if self.saved and not self.is_locked:
+            self.say("the dump is restored")
+            self.world.restore()
+            self.forget_since(self.saved)
+            self.outdated |= {worker for worker in self.workers if worker.database.has_connected}
+            self.doubtful |= {one for (one,) in rows(OPEN)}
+            for line_id in self.lines:
+                self.faults[line_id].append(self.now)
+
     def edit(self, among: Sequence[int] = ()) -> None:
         one = self.random.choice(among or self.subscriptions)
         self.say(f"subscription {one} is edited")
@@ -253,6 +295,15 @@ class History:
 
     def new_worker(self, name: str = "") -> Worker:
         return Worker(name or f"worker {next(self.names)}", self.world.made, self.point, self.on_request)
+
+    def forget_since(self, saved: Saved) -> None:
+        """Forget what has happened since the dump."""
+        self.lost |= {one: of for one, of in self.published.items() if one not in saved.published}
+        self.forgotten += [request for request in self.requests if request.left_at > saved.at]
+        self.requests = [request for request in self.requests if request.left_at <= saved.at]
+        ended = [[one, since, min(until, self.now)] for one, since, until in self.off if since > saved.at]
+        self.off = [*deepcopy(saved.off), *ended]
+        self.published, self.cancelled = {**saved.published}, {*saved.cancelled}
 
     def step(self, worker: Worker, do: Callable[[], object]) -> None:
         """Let a worker run, until it is done or killed; what it waits for no more may arrive yet."""
@@ -314,6 +365,9 @@ class History:
         numbers = f"number {request.sequence}, attempt {request.attempt}{flagged}"
         self.say(f"{worker.name} sends {request.delivery_id} as {request.webhook_id} ({numbers})")
         request.left_at = self.now
+        if worker in self.outdated:  # it has marked that before the database was restored
+            self.forgotten.append(request)
+            return
         with self.running(None):
             promises.check_request(self, worker, request)
         self.requests.append(request)

@@ -1,7 +1,7 @@
 """What holds in every history: judged by what left, what arrived, and what is stored in the end (contract 4, 6)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations, groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +10,7 @@ from tests.histories.world import RETRIES, Worker
 from tests.support.stepped_worker import HUNG, MAX_IN_FLIGHT, Request
 
 if TYPE_CHECKING:
-    from tests.histories.history import History
+    from tests.histories.history import History, Published
 
 STATUS_OF: Final = {200: "DELIVERED", 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
 MARKED: Final = """
@@ -22,6 +22,8 @@ SELECT d.id, l.worker, l.epoch, l.lane = 'main' AND s.diverted_since IS NOT NULL
 DELIVERIES: Final = "SELECT id, status, attempts FROM delivery_delivery"
 ATTEMPTS: Final = "SELECT delivery_id, number, status_code FROM delivery_attempt ORDER BY id"
 TOLD: Final = "SELECT l.subscriber_id, e.sequence FROM delivery_lineevent e JOIN delivery_line l ON l.id = e.line_id"
+LEFT_OUT: Final = f"{TOLD} WHERE e.delivery_id IS NULL AND e.kind = 'NUMBER_UNCERTAIN'"
+"""Up to which number they are left out, since the database was restored."""
 LEFT_OVER: Final = """
 SELECT 'lease of line ' || id FROM delivery_line WHERE lease_until IS NOT NULL
  UNION ALL SELECT status || ' delivery ' || id FROM delivery_open
@@ -40,6 +42,16 @@ def require(is_kept: object, promise: str) -> None:
         raise BrokenPromise(promise)
 
 
+def check_names(history: "History", published: dict[int, "Published"]) -> None:
+    """Check that deliveries and groups have ids that no others have had, nor any that a restored database lacks."""
+    of_others = {name for known in (history.published, history.lost) for name in names_of(known)}
+    require(not of_others & names_of(published), "no id names a second message (4.10)")
+
+
+def names_of(published: dict[int, "Published"]) -> set[int | None]:
+    return {*published, *(one.group_id for one in published.values())} - {None}
+
+
 def check_request(history: "History", worker: Worker, request: Request) -> None:
     """Check what must hold when a request leaves."""
     if history.marked is None:
@@ -52,10 +64,13 @@ def check_request(history: "History", worker: Worker, request: Request) -> None:
         one.is_flagged or one.result in {0, "lost", "cut", HUNG} or one.attempt == request.attempt for one in earlier
     )
     require(request.is_flagged or not is_unknown, "what may have arrived before is flagged (4.11)")
+    is_doubtful = request.delivery_id in history.doubtful
+    require(request.is_flagged or not is_doubtful, "what was unfinished in a restored database is flagged (4.10)")
     require(is_unknown or history.faults[request.line_id] or not request.is_flagged, "nothing else is flagged (4.11)")
     beside = [one for one in worker.wire.in_flight if one.line is request.line]
     require(len(beside) <= width(history, request), "a line has as many in flight as it may (4.1, 4.13, 6.6)")
-    others = [(other, one) for other in history.workers if other is not worker for one in other.wire.in_flight]
+    workers = [other for other in history.workers if other is not worker and other not in history.outdated]
+    others = [(other, one) for other in workers for one in other.wire.in_flight]
     leased = [one for other, one in others if one.line_id == request.line_id and other.clock < one.line.lease_ends_at]
     require(not leased, "nothing is in flight under an earlier lease, unless its worker is frozen (4.16)")
     require(len({one.webhook_id for one in beside}) == len(beside), "one endpoint at a time is asked (6.4)")
@@ -80,6 +95,7 @@ def check(history: "History") -> None:
     require(not left_over, f"nothing is left over: {left_over}")
     check_ends(history)
     check_repetitions(history)
+    check_one_message_a_number(history)
     by_owner: dict[int, list[Request]] = defaultdict(list)
     for request in history.requests:
         if not is_queued(history, request):
@@ -178,11 +194,8 @@ def check_numbers(history: "History", owner_id: int, requests: Sequence[Request]
         if delivery_id not in marked_by_killed and not may_be_diverted(history, delivery_id)
     ]
     require(in_order == sorted(in_order), f"numbers rise: {given}")
-    require(len({*numbers}) == len(numbers), f"a number names one delivery: {given}")
-    require(len({one for one, _ in given}) == len(given), f"a delivery keeps its number: {given}")
-    told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
-    missing = {*range(1, max(numbers, default=0) + 1)} - {*numbers} - told
-    require(not missing, f"no number is missing, or the line's history says so: {missing}")
+    check_kept(history, given)
+    check_gaps(owner_id, numbers)
 
 
 def check_keys(history: "History", owner_id: int, requests: Sequence[Request]) -> None:
@@ -196,11 +209,33 @@ def check_keys(history: "History", owner_id: int, requests: Sequence[Request]) -
         check_order(history, sorted(arrived, key=arrival), "arrived_at")
         numbers = [number for _, number in dict.fromkeys((one.delivery_id, one.sequence) for one in of_key)]
         require(numbers == sorted({*numbers}), f"numbers rise within a key: {numbers}")
-    names = {(one.sequence, one.delivery_id) for one in requests}
-    require(len(names) == len({number for number, _ in names}) == len({one for _, one in names}), "one number for each")
-    told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
-    missing = {*range(1, max(number for number, _ in names))} - {number for number, _ in names} - told
+    names = {(one.delivery_id, one.sequence) for one in requests}
+    require(len(names) == len({number for _, number in names}), "a number names one delivery")
+    check_kept(history, names)
+    check_gaps(owner_id, [number for _, number in names])
+
+
+def check_kept(history: "History", names: Collection[tuple[int, int]]) -> None:
+    """Check that a delivery keeps its number, unless it was under way in a database that was restored."""
+    kept = [one for one, _ in names if one not in history.doubtful]
+    require(len({*kept}) == len(kept), f"a delivery keeps its number: {names}")
+
+
+def check_gaps(owner_id: int, numbers: Collection[int]) -> None:
+    """Check that no number is missing, or that the line's history says so: one, or all up to where they jumped."""
+    left_out, told = ({number for of, number in rows(one) if of == owner_id} for one in (LEFT_OUT, TOLD))
+    missing = {*range(max(left_out, default=0) + 1, max(numbers, default=0))} - {*numbers} - told
     require(not missing, f"no number is missing, or the line's history says so: {missing}")
+
+
+def check_one_message_a_number(history: "History") -> None:
+    """Check that a number of a line names one delivery, also if a restored database has forgotten it (4.10)."""
+    named: dict[tuple[int, int], int] = {}
+    for request in [*history.forgotten, *history.requests]:
+        if request.sequence and request.result != "refused":
+            owner_id = owner_of(history, request).pk
+            one = named.setdefault((owner_id, request.sequence), request.delivery_id)
+            require(one == request.delivery_id, f"a number names one delivery: {request.sequence}")
 
 
 def check_order(history: "History", requests: Iterable[Request], at: str) -> None:

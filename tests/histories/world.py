@@ -10,15 +10,16 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import psycopg
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
 from broker_project.core import boot_clock, db
 from broker_project.core.database_clock import DATABASE_CLOCK
-from broker_project.core.db import Rows
+from broker_project.core.db import Rows, rows
 from broker_project.postgresql.base import DatabaseWrapper
 from delivery import retry
 from delivery.dispatch import claim, notify
+from delivery.maintenance import incarnation
 from delivery.maintenance.partitions import SEQUENCES, first_id, today
 from delivery.webhook import content, destination
 from delivery.worker import buffer, line, queue
@@ -71,36 +72,75 @@ groups AS (UPDATE delivery_queuegroup SET due_at = clock_timestamp() WHERE due_a
 UPDATE delivery_open SET due_at = clock_timestamp() WHERE due_at {SOON}
 """
 
-CONFIGURED: Final = ("subscriptions_subscription", "subscriptions_subscriber", "delivery_line")
-COLUMNS: Final = """
-SELECT string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
- WHERE table_name = %s AND is_generated = 'NEVER'
-"""
-RESET: Final = """
-CREATE FUNCTION reset_history() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE one text;
+DUMPS: Final = r"""
+CREATE SCHEMA histories;
+CREATE FUNCTION histories.save(dump text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE one record;
+BEGIN
+  SET LOCAL client_min_messages = warning;
+  EXECUTE format('DROP SCHEMA IF EXISTS %I CASCADE', dump);
+  EXECUTE format('CREATE SCHEMA %I', dump);
+  FOR one IN SELECT relname AS name, relkind AS kind FROM pg_class
+              WHERE relnamespace = 'public'::regnamespace AND relname <> 'delivery_incarnation'
+                AND (relname LIKE 'delivery\_%'
+                     OR relname IN ('subscriptions_subscription', 'subscriptions_subscriber'))
+                AND (relkind = 'S' OR relkind = 'r' AND pg_relation_size(oid) > 0)
+  LOOP
+    EXECUTE format('CREATE TABLE %1$I.%2$I AS SELECT %3$s FROM public.%2$I', dump, one.name,
+                   CASE one.kind WHEN 'r' THEN histories.columns_of(one.name) ELSE 'last_value, is_called' END);
+  END LOOP;
+END $$;
+CREATE FUNCTION histories.restore(dump text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE one record;
 BEGIN
   SET LOCAL session_replication_role = replica;  -- neither triggers nor foreign keys
-  FOR one IN SELECT oid::regclass FROM pg_class
-              WHERE relkind = 'r' AND relname LIKE 'delivery\\_%' AND relname <> 'delivery_storageday'
+  FOR one IN SELECT relname AS name FROM pg_class
+              WHERE relkind = 'r' AND relname LIKE 'delivery\_%' AND relname <> 'delivery_incarnation'
                 AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
   LOOP
-    EXECUTE 'DELETE FROM ' || one;
+    EXECUTE format('DELETE FROM public.%I', one.name);
   END LOOP;
-  {restored}
-  PERFORM setval(oid::regclass, CASE WHEN relname = ANY ('{of_days}') THEN {first} ELSE 1 END, false)
-     FROM pg_class WHERE relkind = 'S' AND relname LIKE 'delivery\\_%' AND relname <> 'delivery_line_id_seq';
-END $$
+  FOR one IN SELECT d.relname AS name, p.relkind AS kind
+               FROM pg_class d JOIN pg_class p ON p.relname = d.relname AND p.relnamespace = 'public'::regnamespace
+              WHERE d.relnamespace = dump::regnamespace AND d.relkind = 'r'
+  LOOP
+    IF one.kind = 'S' THEN
+      EXECUTE format('SELECT setval(%L, last_value, is_called) FROM %I.%I', 'public.' || one.name, dump, one.name);
+    ELSE
+      EXECUTE format('DELETE FROM public.%I', one.name);
+      EXECUTE format('INSERT INTO public.%1$I (%2$s) SELECT %2$s FROM %3$I.%1$I', one.name,
+                     histories.columns_of(one.name), dump);
+    END IF;
+  END LOOP;
+END $$;
+CREATE FUNCTION histories.columns_of(tables_name text) RETURNS text LANGUAGE sql AS $$
+  SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+   WHERE attrelid = ('public.' || tables_name)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+$$;
+"""
+"""Save all that a history changes as tables of a schema, and bring it back."""
+DROP_DUMPS: Final = "DROP SCHEMA IF EXISTS histories, beginning, dump CASCADE"
+BEGINNING, DUMP = "beginning", "dump"
+"""What each history begins with, and what one of them has saved."""
+EMPTY: Final = r"""
+SET LOCAL session_replication_role = replica;
+DELETE FROM delivery_delivery; DELETE FROM delivery_queuegroup; DELETE FROM delivery_message;
+UPDATE delivery_incarnation SET identity = database_identity();  -- the database may be a copy
+SELECT setval(oid::regclass, CASE WHEN relname = ANY ('{of_days}') THEN {first} ELSE 1 END, false)
+  FROM pg_class WHERE relkind = 'S' AND relname LIKE 'delivery\_%' AND relname <> 'delivery_line_id_seq'
 """
 """Ids begin again with each history, so that the same seed gives the same ids wherever it is run."""
-
-
 NO_TRIP: Final = frozenset({"_set_autocommit_gen", "_start_query", "maintain_gen"})
 """What asks the server nothing, or does so within a round trip that counts."""
 
 
 class Killed(BaseException):
     """The process is gone: nothing in it handles this."""
+
+
+def end_process() -> None:
+    """End the process of a worker."""
+    raise Killed
 
 
 class Connection(db.Connection):
@@ -125,7 +165,8 @@ class Connection(db.Connection):
         return result
 
     def undo(self) -> None:
-        super().wait(self._rollback_gen())
+        if not self.closed:
+            super().wait(self._rollback_gen())
 
     def _pass(self) -> None:
         if self.is_broken:
@@ -148,6 +189,7 @@ class Database(DatabaseWrapper):
         super().__init__({**configured, "OPTIONS": options}, "default")
         self.isolation_level = IsolationLevel.READ_COMMITTED
         self._made, self._point = made, point
+        self._guard = incarnation.Guard()
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:
         found = next((one for one in self._made if one.point is None), None)
@@ -157,11 +199,21 @@ class Database(DatabaseWrapper):
         found.point, found.is_broken = self._point, False
         return found
 
+    @property
+    def has_connected(self) -> bool:
+        """Whether the worker knows an incarnation of the database: it ends when another one has begun."""
+        return self._guard._known != ""
+
+    def init_connection_state(self) -> None:
+        super().init_connection_state()
+        self._guard(self.connection)
+
     def _close(self) -> None:
         if self.connection is not None:
             self.connection.point = None
-            self.connection.undo()
-            self.connection.autocommit = True
+            if not self.connection.closed:
+                self.connection.undo()
+                self.connection.autocommit = True
 
 
 class Worker(SteppedWorker):
@@ -206,6 +258,8 @@ class World:
     retried: int
     """The subscription whose policy uses the retry line."""
     made: list[Connection] = field(default_factory=list)
+    restores: int = 0
+    """How often the database has been restored in this history."""
     monotonic: Callable[[], float] = lambda: 0.0
     """Of the worker whose code runs."""
     is_ahead: Callable[[], bool] = lambda: False
@@ -218,12 +272,35 @@ class World:
     def reset(self, seed: int) -> None:
         """Let everything be as before the first history."""
         random.seed(seed)
+        self.restores = 0
+        self._bring_back(BEGINNING)
+
+    def save(self, dump: str) -> None:
+        """Dump the database as it is."""
+        rows("SELECT histories.save(%s)", [dump])
+
+    def restore(self) -> None:
+        """Restore the dump, which breaks the connections of workers; somebody else connects and notices it.
+
+        Ids do not depend on the time of day, since they say which sender has a message: it is past noon.
+        """
+        while self.made:
+            self.made.pop().close()
+        self._bring_back(DUMP)
+        self.restores += 1
+        clock = f"(date_trunc('day', clock_timestamp()) + interval '12 hours {self.restores} minutes')"
+        statements = [
+            one.replace("clock_timestamp()", clock) if "setval" in one else one for one in incarnation.STATEMENTS
+        ]
+        with patch.object(incarnation, "STATEMENTS", statements):
+            incarnation.begin_after_restore()
+
+    def _bring_back(self, dump: str) -> None:
         content._alive.clear()  # by ids that are given out again
         content._recent._contents.clear()
         destination._latest.clear()
         destination._policies.clear()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT reset_history()")
+        rows("SELECT histories.restore(%s)", [dump])
 
 
 @contextmanager
@@ -241,8 +318,11 @@ def prepared_world() -> Iterator[World]:
     made += [subscription(keyed, first), subscription(keyed, second)]
     made += [subscription(event_type=work, filter=text) for text in ("", "", "$$->'Header' is not null")]
     publish_bodies(work, *[b"0"] * QUEUE_SENDERS)  # makes the senders' lines
-    _remember()
+    empty = EMPTY.replace("{first}", str(first_id(today()))).replace("{of_days}", f"{{{','.join(SEQUENCES)}}}")
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute(DUMPS + empty)
     world = World(connections["default"], [first, second, work], {one.pk: one.subscriber for one in made}, made[0].pk)
+    world.save(BEGINNING)
     real = time.monotonic
     breaker = notify._Breaker()
     breaker._open_until = math.inf  # no hints: the history says what is woken
@@ -252,6 +332,7 @@ def prepared_world() -> Iterator[World]:
         for module, name in ((time, "monotonic"), (boot_clock, "since_boot")):
             patches.enter_context(patch.object(module, name, lambda: world.monotonic()))  # noqa: PLW0108 - it changes
         patches.enter_context(patch.object(notify, "breaker", breaker))
+        patches.enter_context(patch.object(incarnation, "end_process", end_process))
         patches.enter_context(patch.object(DATABASE_CLOCK, "without_jumps", world.without_jumps))
         try:
             yield world
@@ -260,18 +341,4 @@ def prepared_world() -> Iterator[World]:
             for one in world.made:
                 one.close()
             with connection.cursor() as cursor:
-                cursor.execute("DROP FUNCTION reset_history")
-                cursor.execute(f"DROP TABLE {', '.join(f'history_{table}' for table in CONFIGURED)}")
-
-
-def _remember() -> None:
-    """Keep what is configured, and how it is restored."""
-    restored = []
-    with connection.cursor() as cursor:
-        for table in CONFIGURED:
-            cursor.execute(COLUMNS, [table])
-            columns = cursor.fetchone()[0]
-            cursor.execute(f"CREATE TABLE history_{table} AS SELECT {columns} FROM {table}")
-            restored.append(f"DELETE FROM {table}; INSERT INTO {table} ({columns}) SELECT * FROM history_{table};")
-        text = RESET.replace("{restored}", "\n  ".join(restored)).replace("{first}", str(first_id(today())))
-        cursor.execute(text.replace("{of_days}", f"{{{','.join(SEQUENCES)}}}"))
+                cursor.execute(DROP_DUMPS)
