@@ -3,11 +3,17 @@
 Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out where it is of no use.
 """
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, LiteralString
 
+from broker_project.core.db import array
 from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import IS_SENT_IN, SHORT_LOCK_WAIT
+from delivery.limits import MAX_CRASHES, MAX_MARKED_BYTES
 from delivery.webhook.content import COLUMNS, MESSAGE
+from delivery.worker.buffer import KeyWalk, PageRequest
+from delivery.worker.sql_blocks import with_blocks
 
 ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
@@ -211,3 +217,88 @@ SELECT id FROM mine
  WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))
 """
 """Lines of one slot, from which nothing has been sent since: what is in flight there was marked and not heard of."""
+
+
+@cache
+def pages_statement(blocks: frozenset[str]) -> LiteralString:
+    """Return the statement that reads pages with these optional blocks."""
+    return with_blocks(PAGES, blocks)
+
+
+def statement_of_pages(
+    wanted: Sequence[PageRequest], marking: Sequence[PageRequest], settled: Sequence[int] | None
+) -> tuple[LiteralString, dict[str, Any]]:
+    """Return the statement that reads what waits, and marks the first of the lines `marking`, with its arguments.
+
+    What waits: beyond a line's capacity as many as it has taken already, which may be read again.
+    """
+    blocks = {
+        "only_reads": {} if not marking and settled is None else None,
+        "marks": _marks(marking),
+        "settles": {"settled": array(settled)} if marking and settled else None,
+        "has_concurrent": _concurrent([line for line in wanted if line.is_concurrent]),
+        "has_keyed": _keyed({line.line_id: line.walk for line in wanted if line.walk}),
+        "has_heads": _pairs("held_by", "heads", [(line.line_id, head) for line in wanted for head in line.heads]),
+        "leaves_out": _pairs("of_line", "left_out", [(line.line_id, one) for line in wanted for one in line.left_out]),
+    }
+    needed = {name: arguments for name, arguments in blocks.items() if arguments is not None}
+    arguments: dict[str, Any] = {
+        "line_id": array(line.line_id for line in wanted),
+        "epoch": array(line.epoch for line in wanted),
+        "capacity": array(line.capacity + len(line.busy) for line in wanted),
+    }
+    for more in needed.values():
+        arguments |= more
+    return pages_statement(frozenset(needed)), arguments
+
+
+def _marks(marking: Sequence[PageRequest]) -> dict[str, Any] | None:
+    """Return the arguments of the block that marks the first delivery of each line, None if none is marked."""
+    if not marking:
+        return None
+    return {
+        "marks_in": array(line.line_id for line in marking),
+        "mark_epoch": array(line.epoch for line in marking),
+        "mark_as": array(line.mark_as for line in marking),
+        "deferred_next": array(line.deferred_next for line in marking),
+        "most": MAX_MARKED_BYTES,
+        "max_crashes": MAX_CRASHES,
+    }
+
+
+def _concurrent(lines: Sequence[PageRequest]) -> dict[str, Any] | None:
+    """Return the arguments of the block of lines that send several at a time, None if there are none."""
+    if not lines:
+        return None
+    busy = [(line.line_id, taken_id) for line in lines for taken_id in line.busy]
+    return {
+        "concurrent": array(line.line_id for line in lines),
+        "of_busy": array(line_id for line_id, _ in busy),
+        "busy": array(taken_id for _, taken_id in busy),
+    }
+
+
+def _keyed(walks: Mapping[int, KeyWalk]) -> dict[str, Any] | None:
+    """Return the arguments of the block of lines that go by ordering keys, None if there are none."""
+    if not walks:
+        return None
+    held = [(line_id, key) for line_id, walk in walks.items() for key in walk.held]
+    not_deferred = [(line_id, key) for line_id, walk in walks.items() for key in walk.not_deferred]
+    return {
+        "keyed": array(walks),
+        "start": [walk.start for walk in walks.values()],
+        "keys": array(walk.keys for walk in walks.values()),
+        "per_key": array(walk.per_key for walk in walks.values()),
+        "last_sequence": array(walk.last_sequence for walk in walks.values()),
+        "held_keys_of": array(line_id for line_id, _ in held),
+        "held_keys": [key for _, key in held],
+        "not_deferred_of": array(line_id for line_id, _ in not_deferred),
+        "not_deferred": [key for _, key in not_deferred],
+    }
+
+
+def _pairs(line_ids: str, others: str, pairs: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """Return lines, and of each what else is told, under these names, None if there are none."""
+    if not pairs:
+        return None
+    return {line_ids: array(line_id for line_id, _ in pairs), others: array(other for _, other in pairs)}

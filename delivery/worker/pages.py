@@ -5,36 +5,40 @@ Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, LiteralString, NamedTuple, Self
 
 import structlog
 from django.db import Error
 
 from broker_project.core import boot_clock
-from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows
+from broker_project.core.db import NotAnswered, Rows, forget_connection, rows
 from delivery.callbacks.address import CallbackTerms
 from delivery.limits import DATABASE_RETRY_SECONDS, MAX_CRASHES, MAX_MARKED_BYTES
 from delivery.webhook.content import Content, content_with, contents_of
 from delivery.webhook.destination import Destination, destinations_of, original_addresses
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import DEFERRED, FRESH, HEAD, BodyBudget, Buffer, Page, PageRequest, Row, charged, page_of
+from delivery.worker.buffer import (
+    DEFERRED,
+    FRESH,
+    HEAD,
+    BodyBudget,
+    Buffer,
+    Page,
+    PageRequest,
+    Row,
+    charged,
+    page_of,
+)
 from delivery.worker.line import ActiveLine
-from delivery.worker.page_sql import PAGES, UNMARK
+from delivery.worker.page_sql import UNMARK, statement_of_pages
 from delivery.worker.queue import read_groups
 from delivery.worker.slots import Read, Slot, Slots, SlotState
-from delivery.worker.sql_blocks import with_blocks
 
 log = structlog.get_logger(__name__)
 
 AFTER: Final = "\x01"
 """Appended to an ordering key, it sorts before everything that comes after that key."""
-
-
-@cache
-def pages_statement(blocks: frozenset[str]) -> LiteralString:
-    """Return the statement that reads pages with these optional blocks."""
-    return with_blocks(PAGES, blocks)
 
 
 HOLD_WITHOUT_MESSAGE: Final = """
@@ -99,7 +103,7 @@ class PageReading:
         self._reserved = len(marking) * MAX_MARKED_BYTES
         if not budget.take(self._reserved):
             marking, self._reserved = [], 0
-        self.statement = _statement(wanted, marking, settled)
+        self.statement = statement_of_pages(wanted, marking, settled)
 
     def __enter__(self) -> Self:
         return self
@@ -167,71 +171,6 @@ def _note_ends(line: PageRequest, page: Page[Row], found: Sequence[Row], buffer:
     if line.heads:
         heads = {row.id for row in found if row.part == HEAD}
         buffer.gone = [one for one in line.heads if one not in heads]
-
-
-def _statement(
-    wanted: Sequence[PageRequest], marking: Sequence[PageRequest], settled: Sequence[int] | None
-) -> tuple[LiteralString, dict[str, Any]]:
-    """Return the statement that reads what waits, and marks the first of the lines `marking`, with its arguments.
-
-    What waits: beyond a line's capacity as many as it has taken already, which may be read again.
-    """
-    left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
-    heads = [(line.line_id, head) for line in wanted for head in line.heads]
-    concurrent = [line for line in wanted if line.is_concurrent]
-    busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
-    keyed = [(line.line_id, line.walk) for line in wanted if line.walk]
-    held = [(line_id, key) for line_id, walk in keyed for key in walk.held]
-    not_deferred = [(line_id, key) for line_id, walk in keyed for key in walk.not_deferred]
-    arguments: dict[str, Any] = {
-        "line_id": array(line.line_id for line in wanted),
-        "epoch": array(line.epoch for line in wanted),
-        "capacity": array(line.capacity + len(line.busy) for line in wanted),
-    }
-    blocks = {"only_reads"} if not marking and settled is None else set()
-    if marking:
-        blocks.add("marks")
-        arguments |= {
-            "marks_in": array(line.line_id for line in marking),
-            "mark_epoch": array(line.epoch for line in marking),
-            "mark_as": array(line.mark_as for line in marking),
-            "deferred_next": array(line.deferred_next for line in marking),
-            "most": MAX_MARKED_BYTES,
-            "max_crashes": MAX_CRASHES,
-        }
-    if marking and settled:
-        blocks.add("settles")
-        arguments["settled"] = array(settled)
-    if concurrent:
-        blocks.add("has_concurrent")
-        arguments |= {
-            "concurrent": array(line.line_id for line in concurrent),
-            "of_busy": array(line_id for line_id, _ in busy),
-            "busy": array(taken_id for _, taken_id in busy),
-        }
-    if keyed:
-        blocks.add("has_keyed")
-        arguments |= {
-            "keyed": array(line_id for line_id, _ in keyed),
-            "start": [walk.start for _, walk in keyed],
-            "keys": array(walk.keys for _, walk in keyed),
-            "per_key": array(walk.per_key for _, walk in keyed),
-            "last_sequence": array(walk.last_sequence for _, walk in keyed),
-            "held_keys_of": array(line_id for line_id, _ in held),
-            "held_keys": [key for _, key in held],
-            "not_deferred_of": array(line_id for line_id, _ in not_deferred),
-            "not_deferred": [key for _, key in not_deferred],
-        }
-    if heads:
-        blocks.add("has_heads")
-        arguments |= {"held_by": array(line_id for line_id, _ in heads), "heads": array(head for _, head in heads)}
-    if left_out:
-        blocks.add("leaves_out")
-        arguments |= {
-            "of_line": array(line_id for line_id, _ in left_out),
-            "left_out": array(subscription_id for _, subscription_id in left_out),
-        }
-    return pages_statement(frozenset(blocks)), arguments
 
 
 def _buffer_of(

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Final, LiteralString, NamedTuple
 
 from broker_project.core import boot_clock
@@ -30,7 +29,8 @@ from delivery.worker.buffer import (
     charged,
     page_of,
 )
-from delivery.worker.slots import Reply, RequestSent, Rest, Send, Slot, Step, Story
+from delivery.worker.line import ActiveLine
+from delivery.worker.slots import Reply, RequestSent, Rest, Send, Settlement, Slot, Step, Story
 from delivery.worker.topic import (
     is_isolated,
     is_poison,
@@ -176,55 +176,80 @@ def queue_line(slot: Slot, shuffle: Shuffle) -> Story:
             yield Rest()
 
 
+@dataclass(slots=True)
+class Cycle:
+    """The endpoints of a group that are tried in turn, and what came of those that were."""
+
+    group: OutgoingGroup
+    left: Sequence[Endpoint]
+    """Those that are still tried, the next one first."""
+    uncertain: bool
+    """Whether the outcome of any request of the group is unknown."""
+    tried: int = 0
+    """How many were asked. Of these:"""
+    ended: int = 0
+    """How many are not asked again."""
+    refused: int = 0
+    """How many may not be sent to."""
+    held: int = 0
+    """How many ended the process that asked them."""
+
+    def settlement(self, line: ActiveLine, delivery: Outgoing, sent: RequestSent) -> Settlement:
+        """Return what is recorded of a request that was not taken; the next endpoint is tried if one is left.
+
+        Otherwise the group waits: longest if all endpoints have ended or may not be sent to.
+        """
+        outcome = outcome_of(sent)
+        decision = decide(outcome, QUEUE)
+        self.left = [endpoint for endpoint in self.left[1:] if not line.slot_shares.is_full(endpoint.subscription_id)]
+        self.ended += decision.final_status is not None
+        self.refused += is_out_of_reach(outcome)
+        self.held += is_poison(sent)
+        self.tried += 1
+        self.uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
+        is_held = self.held == self.tried  # the group is read at once, and waits for a release
+        line.has_hint |= is_held
+        again = None if self.left or is_held else self._pause()
+        if is_poison(sent):
+            return replace(settlement_of(line.id, delivery, sent), again=again)
+        return to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
+
+    def _pause(self) -> float:
+        is_hopeless = self.refused and self.ended + self.refused == len(self.group.endpoints)
+        return MAX_PAUSE_SECONDS if is_hopeless else deferred_pause(self.group.cycles + 1)
+
+
 def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step, Reply, None]:
     """Try the group's endpoints in turn until one takes the message.
 
     If none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
     leaves out endpoints that keep half of the slots waiting.
     """
-    line, slot_shares = slot.line, slot.line.slot_shares
-    uncertain, ended_count, refused, held = group.uncertain, 0, 0, 0
-    left = group.in_turn(shuffle, slot_shares)
-    for tried in count():
-        if line.stopping:
-            return
-        delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
+    line, cycle = slot.line, Cycle(group, group.in_turn(shuffle, slot.line.slot_shares), group.uncertain)
+    while cycle.left and not line.stopping:
+        delivery = group.delivery(cycle.left[0], tried=cycle.tried, uncertain=cycle.uncertain)
         if delivery.needs_isolation and not (yield from is_isolated(slot, delivery)):
             return
-        subscription_id, since = left[0].subscription_id, boot_clock.since_boot()
-        slot_shares.join(subscription_id, since)
-        sent = yield Send(delivery)
-        answered = isinstance(sent, RequestSent) and not sent.answer.failure
-        slot_shares.leave(subscription_id, since, boot_clock.since_boot(), answered=answered)
+        sent = yield from _send(slot, delivery)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
-            if tried:
+            if cycle.tried:
                 line.cut_short.append(group.id)
             return
         if sent.is_success:
             slot.ended = settlement_of(line.id, delivery, sent)
             return
-        outcome = outcome_of(sent)
-        decision = decide(outcome, QUEUE)
-        left = [endpoint for endpoint in left[1:] if not slot_shares.is_full(endpoint.subscription_id)]
-        ended_count += decision.final_status is not None
-        refused += is_out_of_reach(outcome)
-        held += is_poison(sent)
-        line.has_hint |= held > tried  # the group is read at once, and waits for a release
-        again = None if left or held > tried else _pause(group, ended=ended_count, refused=refused)
-        slot.ended = (
-            replace(settlement_of(line.id, delivery, sent), again=again)
-            if is_poison(sent)
-            else to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
-        )
-        if not left:
-            return
-        uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
+        slot.ended = cycle.settlement(line, delivery, sent)
 
 
-def _pause(group: OutgoingGroup, *, ended: int, refused: int) -> float:
-    """Return the seconds until the next cycle: the longest if all endpoints have ended or may not be sent to."""
-    is_hopeless = refused and ended + refused == len(group.endpoints)
-    return MAX_PAUSE_SECONDS if is_hopeless else deferred_pause(group.cycles + 1)
+def _send(slot: Slot, delivery: Outgoing) -> Generator[Step, Reply, Reply]:
+    """Send a delivery, and note meanwhile that the slot waits for its subscription."""
+    slot_shares, subscription_id = slot.line.slot_shares, delivery.destination.subscription_id
+    since = boot_clock.since_boot()
+    slot_shares.join(subscription_id, since)
+    sent = yield Send(delivery)
+    answered = isinstance(sent, RequestSent) and not sent.answer.failure
+    slot_shares.leave(subscription_id, since, boot_clock.since_boot(), answered=answered)
+    return sent
 
 
 def read_groups(

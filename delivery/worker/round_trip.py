@@ -234,7 +234,10 @@ class RoundTrip:
         Yields the slots whose steps have been settled, and lines that are lost. Any other slot is LOCKED, or SETTLING
         still: the next round settles it. To be exhausted, before what `pages` have read is received.
         """
-        yield from self._marked_with_pages()
+        for slot in self._slots[SlotState.SETTLING]:
+            if slot.is_marked and isinstance(slot.step, Send):  # with its page: nothing is left to settle
+                slot.sequence = slot.step.delivery.marked_as
+                yield slot
         slots = self._slots[SlotState.SETTLING]
         kinds = [
             settling_of(concerned, of_groups=of_groups)
@@ -281,13 +284,6 @@ class RoundTrip:
                     continue
                 if to_send and (wait := kind.waits.get(to_send.destination.subscription_id)) is not None:
                     line.rate_limiter.learn(to_send.destination, wait, boot_clock.since_boot())
-                yield slot
-
-    def _marked_with_pages(self) -> Iterator[Slot]:
-        """Yield the slots that send what was marked with its page: nothing is left to settle."""
-        for slot in self._slots[SlotState.SETTLING]:
-            if slot.is_marked and isinstance(slot.step, Send):
-                slot.sequence = slot.step.delivery.marked_as
                 yield slot
 
     def ask(self, kinds: Sequence[Settling], *, spares: bool = False) -> None:
