@@ -51,8 +51,11 @@ TURN_SECONDS: Final = 30.0
 MIN_LINK_SECONDS: Final = 0.02
 """The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
 little."""
-IDLE_SECONDS: Final = 1.0
-"""A line without work is released after this time: until then the next delivery costs no claim."""
+IDLE_SECONDS: Final = 5.0
+"""A line without work is released after this time: until then the next delivery costs no claim, and its lease has to be
+renewed once."""
+MIN_IDLE_SECONDS: Final = 1.0
+"""The same where others need the place of the line."""
 LOOK_SECONDS: Final = 0.01
 """How often idle lines look for work while Redis is away."""
 LOOK_SHARE: Final = 0.25

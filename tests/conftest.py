@@ -18,8 +18,10 @@ from broker_project.core.rate_limit import RateLimiter
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
+from delivery.limits import MIN_IDLE_SECONDS
 from delivery.publish import open_messages
 from delivery.sync import caller
+from delivery.worker import leases
 from subscriptions.api import authentication
 from subscriptions.credentials import tokens
 from subscriptions.scripting import process, runner
@@ -62,6 +64,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _idle_lines_go_soon() -> Iterator[None]:
+    """Let what waits until a line is released wait for a second and not for five."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "IDLE_SECONDS", MIN_IDLE_SECONDS)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,8 @@ HAS_DUE_GROUPS: Final = f"""
 `EXISTS` would forget the order, and by id alone the planner would look through whatever waits for another reason.
 """
 
+IS_FREE: Final = "(l.lease_until IS NULL OR l.id IN (SELECT unnest(%s::bigint[])))"
+"""Whether nobody runs a line `l`, or it is idle in the process that asks."""
 
 DUE: Final = f"""
 WITH RECURSIVE {subscriptions_with("walked", f"waits_for = 'TURN' AND NOT {ARE_THERE}")},{LINES_APART},
@@ -75,10 +77,10 @@ SELECT l.id, l.queue, l.epoch, l.worker
     SELECT * FROM {MAIN_LINE.format("u.id")} m WHERE w.line_id IS NULL
      UNION ALL
     SELECT * FROM {LINE.format("w.line_id")} m) l ON {IS_SENT_IN} {LINE_HOLDS}
- WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
+ WHERE {IS_FREE} AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM delivery_line l
- WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
+ WHERE l.sender IS NOT NULL AND {IS_FREE} AND {HAS_DUE_GROUPS}
  UNION
 SELECT l.id, l.queue, l.epoch, l.worker FROM (
   SELECT line_id FROM delivery_hold WHERE due_at <= (SELECT clock_timestamp())
@@ -155,12 +157,12 @@ class SweepMemory:
         return left + taken_over
 
 
-def due_lines() -> list[DueLine]:
-    """Return the lines without a worker that have due work, or that have to be recovered.
+def due_lines(idle: Collection[int] = ()) -> list[DueLine]:
+    """Return the lines without a worker that have due work, or that have to be recovered; of `idle` ones the former.
 
     What has become due because a subscription is active again is among it.
     """
-    _, due = rows_of_each([(UNPARK, ()), (DUE, [lease_clock()] * 2)])
+    _, due = rows_of_each([(UNPARK, ()), (DUE, [[*idle]] * 2 + [lease_clock()] * 2)])
     return [DueLine(*row) for row in due]
 
 

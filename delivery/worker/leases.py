@@ -19,9 +19,12 @@ from delivery.dispatch.claim import Claim, renew
 from delivery.dispatch.notify import Link
 from delivery.limits import (
     DATABASE_RETRY_SECONDS,
+    IDLE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
     MAX_EXTRA_SLOTS,
+    MAX_IN_FLIGHT,
+    MIN_IDLE_SECONDS,
     MIN_LINK_SECONDS,
     MIN_STATEMENT_SECONDS,
     RENEWAL_SECONDS,
@@ -65,6 +68,11 @@ def active_line(
     for slot in line.slots:
         slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
     return line
+
+
+def idle_seconds(lines: int) -> float:
+    """Return how long a line waits for work in a process with so many: the fewer places are left, the shorter."""
+    return max(MIN_IDLE_SECONDS, IDLE_SECONDS * (1 - lines / MAX_IN_FLIGHT))
 
 
 class Turns:

@@ -25,7 +25,7 @@ from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
 from delivery.worker.isolation import Isolation
-from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot
+from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot, SlotState
 
 
 class Holds(dict[int, ActiveHold]):
@@ -204,6 +204,11 @@ class ActiveLine:
     def is_waiting(self) -> bool:
         """Whether a slot waits for an answer or a script."""
         return any(slot.waiting_since is not None for slot in self.slots)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a slot waits for new work; for any thread."""
+        return any(slot.state is SlotState.IDLE for slot in self.slots)
 
     def hangs(self, now: float) -> bool:
         """Whether a slot has waited for long."""

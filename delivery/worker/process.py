@@ -141,7 +141,12 @@ class Worker(threading.Thread):
         if self._newest_ids.went_back():
             begin_after_restore()
             end_process()
-        due = due_lines()
+        idle = {line.id for line in self.event_loop.lines.all() if line.is_idle}
+        found = due_lines(idle)
+        for line in found:
+            if line.id in idle:  # of a retry nobody tells it, and hints can be lost
+                self.event_loop.take(line.queue, [line.id], None)
+        due = [line for line in found if line.id not in idle]
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         self._run_left(due, untaken=wake_workers_of(due))
 

@@ -18,7 +18,6 @@ from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.limits import (
     HANGS_SECONDS,
-    IDLE_SECONDS,
     LINES_PER_TASK,
     LOCKED_RETRY_SECONDS,
     LOOK_SECONDS,
@@ -33,22 +32,11 @@ from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.isolation import Isolation
-from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line
+from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line, idle_seconds
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.round_trip import RoundTrip
-from delivery.worker.slots import (
-    Read,
-    Reply,
-    RequestSent,
-    Rest,
-    Send,
-    Slot,
-    Slots,
-    SlotState,
-    Transform,
-    Wait,
-)
+from delivery.worker.slots import Read, Reply, RequestSent, Rest, Send, Slot, Slots, SlotState, Transform, Wait
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -317,7 +305,7 @@ class Rounds:
                 self._slots.move(slot, SlotState.READING)
             case Read():
                 self._slots.move(slot, SlotState.IDLE)
-                slot.resumes_at = boot_clock.since_boot() + IDLE_SECONDS
+                slot.resumes_at = boot_clock.since_boot() + idle_seconds(len(self))
             case Rest():
                 self._slots.move(slot, SlotState.PARKED)
 
@@ -374,14 +362,19 @@ class Rounds:
     def _end_turns(self, now: float) -> None:
         """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look."""
         self._turns.end(now, self._has)
+        ending = {slot.line for slot in self._slots[SlotState.PARKED] if slot.line.must_stop()}
+        for slot in [one for line in ending for one in line.slots if one.state is SlotState.IDLE]:
+            self._advance(slot, None)
         looks = not self._listener.is_connected and now >= self._look_at
         for slot in self._slots[SlotState.IDLE]:
-            line = slot.line
+            line, is_over = slot.line, now >= slot.resumes_at
+            if not (is_over or looks or self._is_stopping):
+                break  # the others have been idle for less time
             has_keys = bool(line.busy_keys) and line.buffer.has_more  # then that this slot is idle says nothing
-            line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
+            line.is_over |= is_over and not line.is_waiting and not has_keys
             if line.must_stop():
                 self._advance(slot, None)
-            elif looks or now >= slot.resumes_at:
+            else:
                 self._slots.move(slot, SlotState.READING)
         if looks and self._slots.any_in(SlotState.READING):
             self._make_round_trip()

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -49,19 +49,17 @@ QUEUE_SENDERS = 5
 """Lines among which QUEUE messages are divided."""
 
 
-def lines_with_due_work() -> list[int]:
+def lines_with_due_work(idle: Collection[int] = ()) -> list[int]:
     """Return the ids of the lines that a sweep finds, in order."""
-    return sorted(line.id for line in due_lines())
+    return sorted(line.id for line in due_lines(idle))
 
 
 class Worker(threading.Thread):
     """A worker without Celery: an event loop, periodic jobs, and a thread that runs the lines that the sweep finds."""
 
-    def __init__(
-        self, name: str = "worker", find: Callable[[], list[int]] = lines_with_due_work, **options: Any
-    ) -> None:
+    def __init__(self, name: str = "worker", find: Callable[[], list[int]] | None = None, **options: Any) -> None:
         super().__init__(name=name, daemon=True)
-        self._find = find
+        self._find = find or self._due
         self.event_loop = EventLoop(
             worker=name,
             on_failure=lambda: self.failures.append("event_loop"),
@@ -85,6 +83,9 @@ class Worker(threading.Thread):
                 self._take_turn()
         finally:
             forget_connection()
+
+    def _due(self) -> list[int]:
+        return lines_with_due_work([line.id for line in self.event_loop.lines.all() if line.is_idle])
 
     def _take_turn(self) -> None:
         try:

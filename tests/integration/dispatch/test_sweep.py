@@ -17,8 +17,8 @@ from redis.retry import Retry
 from structlog.testing import capture_logs
 
 from broker_project.core.db import forget_connection, rows
-from broker_project.stack.load.receiver import Receiver, raw
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.receiver import Receiver, answer, raw
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import endpoint_probe
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
@@ -27,7 +27,7 @@ from delivery.limits import MAX_IN_FLIGHT
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
-from delivery.worker import process
+from delivery.worker import leases, process
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
 from tests.support.broker import lines_with_due_work, lone_worker
@@ -214,6 +214,24 @@ def test_a_worker_that_stops_sends_the_next_turn_of_a_line_that_has_more(storage
     tasks = map(json.loads, cast(list[bytes], notify.redis_client().lrange(QUEUE, 0, -1)))
     arguments = [json.loads(base64.b64decode(task["body"]))[0] for task in tasks]
     assert [[broker.line_of(wanted.subscriber).pk]] in arguments
+
+
+@pytest.mark.behaviour("4.6")
+def test_an_idle_line_sends_a_retry_when_it_is_due(
+    storage: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "IDLE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(process, "SWEEP_SECONDS", 0.05)
+    wanted = subscription(endpoint=receiver.url("/a"))
+    receiver.on("/a", answer(500), answer())
+    broker.publish_numbered(wanted.event_type, 1)
+    worker = broker.lone_worker("worker")
+    worker.start()
+    try:
+        broker.cut_pauses_until_done()
+    finally:
+        worker.stop()
+    assert (len(receiver.log), broker.line_of(wanted.subscriber).epoch) == (2, 1)
 
 
 OWN, FOREIGN = "queue.3", "topic"

@@ -19,7 +19,7 @@ from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Message, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
-from delivery.worker import rounds
+from delivery.worker import leases
 from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
@@ -190,7 +190,7 @@ def test_a_turn_that_names_a_line_twice_ends(
 def test_an_idle_line_stays_for_a_while(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "IDLE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(leases, "IDLE_SECONDS", PATIENCE_SECONDS)
     for number in (1, 2, 3):
         broker.publish_numbered(wanted.event_type, 1, first=number)
         broker.wait_until_done()
