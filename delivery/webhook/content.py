@@ -79,9 +79,8 @@ class Content:
 
     @property
     def size(self) -> int:
-        """The memory it takes, in bytes, roughly."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return EMPTY_BYTES + len(self.body) + len(self.stored_headers) + headers
+        """The memory it takes, in bytes, roughly: `headers` may be as long as all that were stored."""
+        return EMPTY_BYTES + len(self.body) + 2 * len(self.stored_headers)
 
 
 def kept(headers: Iterable[Header]) -> list[Header]:
