@@ -82,8 +82,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     when_empty = "No delivery yet. A message that is published has one for each subscription that wants it."
     list_display = (
-        *("id", "status_label", "subscriber", "event_type", "sequence", "attempts", "reason", "next_try"),
-        *("created_at", "finished_at"),
+        *("id", "status_label", "subscriber", "event_type", "attempts", "reason", "finished_or_due", "created_at"),
     )
     list_filter = (
         *(StatusFilter, *OF_MESSAGE_AND_SUBSCRIPTION, ("line", AutocompleteSelectFilter)),
@@ -109,6 +108,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     )
     message_link = column("message", lambda delivery: link_to("delivery_message", delivery.message_id))
     next_try = column("next try", lambda delivery: relative(delivery.next_try_at))
+    finished_or_due = column("finished or due", lambda delivery: relative(delivery.finished_at or delivery.next_try_at))
     in_flight_until = column("in flight until", lambda delivery: relative(delivery.fetched_until))
     repeats = column("resubmission of", lambda delivery: link_to("delivery_delivery", delivery.resubmit_of))
     resubmitted_as = column(
@@ -275,10 +275,7 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     """Deliveries that ended without success; each links to its page."""
 
     when_empty = "No dead letters: no delivery has ended without success. There is nothing to do."
-    list_display = (
-        *("delivery", "status_label", "subscriber", "event_type", "attempts", "reason"),
-        *("created_at", "finished_at"),
-    )
+    list_display = (*("delivery", "status_label", "subscriber", "event_type", "attempts", "reason", "finished_at"),)
     list_display_links = None
     list_filter = (ReasonFilter, *OF_MESSAGE_AND_SUBSCRIPTION, *CONTENT_FILTERS)
 

@@ -85,7 +85,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     when_empty = "There are no lines yet. Each subscriber has one from its creation on."
     list_display = (
         *("owned_by", "state", "waiting", "deferred", "deferred_due", "awaiting_release"),
-        *("hold_since", "hold_reason", "next_try", "last_sequence"),
+        *("hold_since", "hold_reason", "next_try"),
     )
     list_filter = (HeldFilter, "lane")
     list_select_related = ("subscriber",)

@@ -4,9 +4,14 @@ from importlib.resources import files
 from typing import Any, Final
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
+from delivery.models import Delivery
+from subscriptions.credentials.portal_links import issue_link
+from subscriptions.credentials.scopes import Issuer, Scope
 from tests.support import broker, factories
 from tests.support.admin import one_of_each, page_addresses
 from tests.support.chromium import Page
@@ -99,3 +104,27 @@ def test_everybody_can_use_the_pages(
     page.resize(1400)
     assert len(addresses) >= len(selection)
     assert {address: one for address, one in found.items() if one} == {}
+
+
+@pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.lengthy)])
+def test_everybody_can_use_the_portal(page: Page, live_server: Any, *, is_dark: bool) -> None:
+    wanted = factories.subscription(factories.subscriber("warehouse"))
+    broker.publish_numbered(wanted.event_type, 3)
+    _, link = issue_link(
+        wanted.subscriber, now=timezone.now(), issuer=Issuer("ann"), scopes=[Scope.CONFIGURE, Scope.OPERATE]
+    )
+    visitor = Client(headers={"Sec-Fetch-Site": "same-origin"})
+    assert visitor.post(f"/portal/open/{link}").status_code == 302
+    page.set_cookie(live_server.url, settings.PORTAL_COOKIE_NAME, visitor.cookies[settings.PORTAL_COOKIE_NAME].value)
+    page.resize(390, dark=is_dark)
+    about = {"subscriptions": wanted.pk, "deliveries": Delivery.objects.latest("pk").pk}
+    found = {
+        path: problems(page, f"{live_server.url}/portal/{path}", width=390)
+        for path in (
+            *("", "deliveries", "replays", "subscriptions/new"),
+            *(f"{records}/{pk}" for records, pk in about.items()),
+            f"subscriptions/{wanted.pk}/filter",
+        )
+    }
+    page.resize(1400)
+    assert {path: one for path, one in found.items() if one} == {}
