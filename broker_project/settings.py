@@ -315,6 +315,7 @@ SPECTACULAR_SETTINGS = {
         "RunState": "analytics.models.RunState",
         "WindowState": "analytics.models.WindowState",
     },
+    "PATH_CONVERTER_OVERRIDES": {"message_id": {"type": "integer"}, "delivery_id": {"type": "integer"}},
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "broker_project.core.api.openapi.complete_document",

@@ -4,6 +4,12 @@ from typing import Final
 
 from django.db.models.enums import TextChoices
 
+MESSAGE_ID_PREFIX: Final = "msg_"
+DELIVERY_ID_PREFIX: Final = "dlv_"
+GROUP_ID_PREFIX: Final = "grp_"
+ATTEMPT_ID_PREFIX: Final = "att_"
+"""What stands before ids where people and endpoints see them, because the numbers look alike (contract 2.17)."""
+
 
 class DeliveryStatus(TextChoices):
     """Where a delivery stands, with the words by which people read it."""

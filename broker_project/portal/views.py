@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
+from broker_project.core.api.fields import id_of
 from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
 from broker_project.portal.session import (
     IN_THE_PORTAL,
@@ -21,10 +22,9 @@ from broker_project.portal.session import (
     page,
     public_page,
 )
-from delivery.admin.read_only import is_id
 from delivery.status.line_status import LineState
 from delivery.status.subscriber_status import BUSY, subscriber_status
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.authentication import check_failures, count_failure
 from subscriptions.credentials import keys
 from subscriptions.credentials.portal_links import log_portal, open_link
@@ -243,8 +243,8 @@ def _example(portal: Portal, event_type: str | None) -> dict[str, str]:
 
 def _message_in(form: QueryDict) -> dict[str, Any]:
     """Return the stored message that a form names, or the one that it has."""
-    if number := _text(form, "message_id").removeprefix("msg_"):
-        return {"message_id": int(number) if is_id(number) else number}
+    if text := _text(form, "message_id"):
+        return {"message_id": id_of(text, MESSAGE_ID_PREFIX) or text}
     given = {name: value for name in ("content_type", "filter_string") if (value := _text(form, name))}
     return {"body": form.get("body", ""), **given}
 
@@ -283,8 +283,8 @@ def _query_of(form: QueryDict, names: Collection[str]) -> dict[str, str]:
 def delivery(portal: Portal, id: int) -> HttpResponse:
     """Show a delivery and its attempts, one of them with its request and answer."""
     found = portal.call("GET", f"deliveries/{id}")
-    chosen = portal.request.GET.get("attempt", "")
-    numbers = [int(chosen)] if is_id(chosen) else [one["number"] for one in found["history"][-1:]]
+    chosen = id_of(portal.request.GET.get("attempt", ""))
+    numbers = [chosen] if chosen else [one["number"] for one in found["history"][-1:]]
     return portal.page(
         "delivery",
         delivery=found,
@@ -301,8 +301,8 @@ def replays(portal: Portal) -> HttpResponse:
     if portal.request.method == "POST":
         asked: dict[str, Any] = {**_query_of(form, REPLAY_FIELDS)}
         whose = {} if "subscription" in asked else {"subscriber": portal.subscriber}
-        if is_id(asked.get("subscription", "")):
-            asked["subscription"] = int(asked["subscription"])
+        if subscription_id := id_of(asked.get("subscription", "")):
+            asked["subscription"] = subscription_id
         try:
             portal.check_unsent()
             answer = portal.call("POST", "replays", asked | whose | {"dry_run": "start" not in form})

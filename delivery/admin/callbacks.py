@@ -16,9 +16,11 @@ from broker_project.core.admin.model_admin import (
     state_column,
 )
 from broker_project.core.admin.theme import relative, table_or_dash
-from delivery.admin.read_only import ReadOnlyAdmin, is_id, link_to, payload_of
+from broker_project.core.api.fields import id_of
+from delivery.admin.read_only import ReadOnlyAdmin, link_to, payload_of
 from delivery.models import Callback, Message
 from delivery.status.callback_status import CallbackState, CallbackStatus, callbacks_now, in_state, origin_of
+from delivery.statuses import MESSAGE_ID_PREFIX
 
 MAX_SHOWN_CALLBACKS: Final = 20
 STATE_COLOURS: Final = {
@@ -79,7 +81,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     delivery_link = column(
         "delivery of the reply",
         lambda callback: (
-            link_to("delivery_delivery", one.pk, f"{one.pk}: {one.status}, attempts: {one.attempts}")
+            link_to("delivery_delivery", one.pk, f"{one}: {one.status}, attempts: {one.attempts}")
             if (one := STATUS.of(callback).delivery)
             else "-"
         ),
@@ -91,7 +93,8 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
 
     def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:
         """Return the callback of this id, or those of this message or reply."""
-        return rows.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else rows.none()
+        number = id_of(term, MESSAGE_ID_PREFIX)
+        return rows.filter(Q(pk=number) | Q(message=number) | Q(reply=number)) if number else rows.none()
 
 
 def callbacks_table(message: Message) -> SafeString | str:

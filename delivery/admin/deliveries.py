@@ -26,6 +26,7 @@ from broker_project.core.admin.model_admin import (
     state_column,
 )
 from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget, relative
+from broker_project.core.api.fields import id_of
 from delivery.admin.bulk import CANCEL, IN_A_PAUSE, RELEASE, RESUBMIT, TRY_NOW, Act, all_page, chosen_action
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
@@ -33,7 +34,6 @@ from delivery.admin.read_only import (
     MAX_SHOWN,
     STATUS_COLOURS,
     counted,
-    is_id,
     link_to,
     links_to,
     may_see_contents,
@@ -51,8 +51,7 @@ from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resub
 from delivery.status.delivery_search import REASONS, counts_of, finder_of, in_group, in_status
 from delivery.status.sent_requests import MAX_SHOWN_BYTES
 from delivery.status.timeline import Moment, timeline_of
-from delivery.statuses import DeliveryStatus
-from delivery.webhook.request import GROUP_ID_PREFIX
+from delivery.statuses import DELIVERY_ID_PREFIX, GROUP_ID_PREFIX, DeliveryStatus
 
 FIRST_FIELDS: Final = ("status_label", "message_link", "subscription", "group_table")
 BODY_HELP: Final = (
@@ -151,10 +150,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
         """Return the delivery of this id, or the deliveries of this group."""
-        group_id = term.removeprefix(GROUP_ID_PREFIX)
-        if group_id != term and is_id(group_id):
-            return in_group(rows, int(group_id))
-        return super().search(rows, term)
+        group_id = id_of(term, GROUP_ID_PREFIX) if term.startswith(GROUP_ID_PREFIX) else None
+        return in_group(rows, group_id) if group_id else super().search(rows, term)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow the links of message pages."""
@@ -214,11 +211,15 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
             except (NotResubmittable, NoLongerKept, Refusal) as refused:
                 form.add_error(None, str(refused))
             else:
-                self.log_change(request, old, f"Resubmitted as {new_id}{' with an edited body' if edit else ''}.")
-                self.message_user(request, f"This delivery is a resubmission of {old.pk}.", messages.SUCCESS)
+                self.log_change(
+                    request,
+                    old,
+                    f"Resubmitted as {DELIVERY_ID_PREFIX}{new_id}{' with an edited body' if edit else ''}.",
+                )
+                self.message_user(request, f"This is a resubmission of {old}.", messages.SUCCESS)
                 return HttpResponseRedirect(self.change_url(new_id))
         context = {"form": form, "delivery": old, "is_editable": text is not None}
-        return self.page(request, "delivery/resubmission.html", f"Resubmit delivery {old.pk}", **context)
+        return self.page(request, "delivery/resubmission.html", f"Resubmit {old}", **context)
 
 
 def _origin_of(delivery: Delivery, message: Message | None) -> str:

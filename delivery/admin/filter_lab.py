@@ -12,10 +12,12 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
-from delivery.admin.read_only import MAX_ID_DIGITS, id_in, may_see_contents, payload_of
+from broker_project.core.api.fields import id_of
+from delivery.admin.read_only import id_in, may_see_contents, payload_of
 from delivery.models import Message
 from delivery.playground.trials import try_filters
 from delivery.status.explain_message import filter_input_of
+from delivery.statuses import MESSAGE_ID_PREFIX
 from subscriptions import filters
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
@@ -68,11 +70,9 @@ class LabForm(forms.Form):
     event_type = forms.ModelChoiceField(
         EventType.objects.order_by("name"), required=False, widget=theme.UnfoldAdminSelectWidget
     )
-    message = forms.IntegerField(
+    message = forms.CharField(
         required=False,
-        min_value=1,
-        max_value=10**MAX_ID_DIGITS - 1,
-        widget=theme.UnfoldAdminIntegerFieldWidget,
+        widget=theme.UnfoldAdminTextInputWidget,
         help_text="A message id. Leave empty for the newest message of the event type.",
     )
     header_filter_string = forms.CharField(
@@ -84,6 +84,14 @@ class LabForm(forms.Form):
         widget=theme.UnfoldAdminTextareaWidget({**theme.CODE, "rows": 6}),
         help_text=LANGUAGE,
     )
+
+    def clean_message(self) -> int | None:
+        """Return the id of the message; refuse what no message could have."""
+        text = self.cleaned_data["message"]
+        number = id_of(text, MESSAGE_ID_PREFIX)
+        if text and not number:
+            raise forms.ValidationError("Enter the id of a message, such as msg_2611270000000042.")
+        return number
 
     def clean(self) -> dict[str, Any]:
         """Add the message as `found`."""

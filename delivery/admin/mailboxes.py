@@ -98,7 +98,7 @@ class FetchedDelivery(NamedTuple):
     def __str__(self) -> str:
         """Return it in words."""
         times = "once" if self.delivery.fetches == 1 else f"{self.delivery.fetches} times"
-        text = f"delivery {self.delivery.pk}, fetched {times}"
+        text = f"{self.delivery}, fetched {times}"
         return f"{text}: ends as {self.end}, because {END_REASONS[self.end]}" if self.end else text
 
 

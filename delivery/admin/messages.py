@@ -46,7 +46,7 @@ from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import explain_message
 from delivery.status.timeline import Moment
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 
 RESUBMITTING: Final = (
     "A copy is published as a new message, for the subscriptions that match now. This one stays as it is."
@@ -201,6 +201,8 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""
         accepted = republish(int(object_id), publish_terms())
-        self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
-        self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
+        self.log_change(
+            request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {MESSAGE_ID_PREFIX}{accepted.id}."
+        )
+        self.message_user(request, f"This message is a copy of {MESSAGE_ID_PREFIX}{object_id}.", messages.SUCCESS)
         return after_dialog(request, self.change_url(accepted.id))

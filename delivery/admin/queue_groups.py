@@ -20,8 +20,7 @@ from delivery.admin.read_only import (
 )
 from delivery.models import Delivery, QueueGroup
 from delivery.status.queue_status import GroupState, groups_of, state_of
-from delivery.statuses import DeliveryStatus
-from delivery.webhook.request import GROUP_ID_PREFIX
+from delivery.statuses import GROUP_ID_PREFIX, DeliveryStatus
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
 GROUP_COLOURS: Final = {

@@ -28,27 +28,26 @@ from broker_project.core.admin.lists import (
 )
 from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
 from broker_project.core.admin.theme import copyable, link, preformatted
-from broker_project.core.api.fields import MAX_ID
+from broker_project.core.api.fields import MAX_ID, id_of
 from delivery.models import Attempt, DeadLetter, Delivery, Message, QueueGroup
 from delivery.status.line_status import MAX_COUNTED
 from delivery.status.message_search import ids_between
 from delivery.status.sent_requests import MAX_SHOWN_BYTES, text_of
-from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+from delivery.statuses import ATTEMPT_ID_PREFIX, DELIVERY_ID_PREFIX, GROUP_ID_PREFIX, MESSAGE_ID_PREFIX
 from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
 
 MAX_SHOWN: Final = 100
 """How many rows a table within a page has."""
-MAX_ID_DIGITS: Final = 18
 ID_PREFIXES: Final[Mapping[type[Model], str]] = {
-    Message: "msg_",
-    Delivery: WEBHOOK_ID_PREFIX,
-    DeadLetter: WEBHOOK_ID_PREFIX,
-    Attempt: "att_",
+    Message: MESSAGE_ID_PREFIX,
+    Delivery: DELIVERY_ID_PREFIX,
+    DeadLetter: DELIVERY_ID_PREFIX,
+    Attempt: ATTEMPT_ID_PREFIX,
     QueueGroup: GROUP_ID_PREFIX,
 }
-"""What stands before ids where they are shown, and may where they are searched for: the numbers look alike."""
+"""What stands before ids where they are shown, and may where they are searched for."""
 
 WITH_IDS_OF_DAYS: Final = frozenset({Message, Delivery, DeadLetter, Attempt})
 """Models whose ids begin with their day."""
@@ -216,15 +215,9 @@ def payload_of(message: Message) -> SafeString:
     return preformatted(text_of(bytes(message.body)[:MAX_SHOWN_BYTES]) + more)
 
 
-def is_id(text: str) -> bool:
-    """Tell whether a row could have this id."""
-    return text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
-
-
 def id_in(asked: QueryDict, name: str) -> int | None:
     """Return the id that an address gives as `name`; None if it gives none that a row could have."""
-    text = asked.get(name) or ""
-    return int(text) if is_id(text) else None
+    return id_of(asked.get(name) or "")
 
 
 def counted(number: int, limit: int = MAX_COUNTED) -> str:

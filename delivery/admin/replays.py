@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog, state_column
 from broker_project.core.durations import time_left
-from delivery.admin.read_only import ReadOnlyAdmin, exact, is_id, link_to, subscription_link
+from delivery.admin.read_only import ReadOnlyAdmin, exact, id_in, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
 from delivery.replay.eligibility import MAX_PACE, REPLAYABLE, RESUBMITTABLE, NothingToReplay, Selection
@@ -180,9 +180,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         if "counted" in request.POST:
             return self._begin(request, request.POST["counted"])
         initial: dict[str, object] = {
-            name: request.GET[name]
-            for name in ("subscription", "subscriber", "event_type")
-            if is_id(request.GET.get(name, ""))
+            name: request.GET[name] for name in ("subscription", "subscriber", "event_type") if id_in(request.GET, name)
         }
         initial |= {name: request.GET[name] for name in ("begin", "end") if name in request.GET}
         if statuses := request.GET.getlist("statuses"):

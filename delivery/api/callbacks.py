@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from broker_project.core.api.bodies import RawParser, body_of
-from broker_project.core.api.fields import IDS, NullableTime, OneOfField, QueryNumberField
+from broker_project.core.api.fields import NullableTime, OneOfField, QueryIdField
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.views import Records
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
@@ -24,7 +24,7 @@ from delivery.api.deliveries import HistoryMixin
 from delivery.callbacks.reply import UnknownCallback, reply
 from delivery.models import Callback, Delivery
 from delivery.status.callback_status import CallbackState, callbacks_now, in_state
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.authentication import check_failures, count_failure
 from subscriptions.api.permissions import MayPublish, records_of
 from subscriptions.models import Scope
@@ -77,7 +77,7 @@ class Reply(APIView):
 class CallbackQuery(PageQuery):
     """The filters of the list of callbacks."""
 
-    message = QueryNumberField(**IDS, help_text="The published QUEUE message.")
+    message = QueryIdField(prefix=MESSAGE_ID_PREFIX, help_text="The published QUEUE message.")
     state = OneOfField(CallbackState.choices)
 
 

@@ -22,7 +22,7 @@ from delivery.status.delivery_search import Finder
 from delivery.status.line_status import MAX_COUNTED
 from delivery.status.sent_requests import SentRequest
 from delivery.status.timeline import Exchange, exchange_of
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import GROUP_ID_PREFIX, MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
@@ -137,9 +137,9 @@ class DeliveryQuery(SearchQuery):
 
     status = fields.MultipleValuesField(DeliveryStatus.choices)
     subscriber = fields.TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
-    subscription = fields.QueryNumberField(source="subscription_id", **fields.IDS)
-    message = fields.QueryNumberField(source="message_id", **fields.IDS)
-    group = fields.QueryNumberField(**fields.IDS, help_text="A QUEUE group's id, without grp_.")
+    subscription = fields.QueryIdField(source="subscription_id")
+    message = fields.QueryIdField(prefix=MESSAGE_ID_PREFIX, source="message_id", help_text="With msg_ or without.")
+    group = fields.QueryIdField(prefix=GROUP_ID_PREFIX, help_text="A QUEUE group's id, with grp_ or without.")
 
 
 deliveries_for = records_of(

@@ -14,9 +14,9 @@ from delivery.filing import MAIN_LINE
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.publish.together import in_slices
+from delivery.statuses import DELIVERY_ID_PREFIX
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import COLUMNS, MESSAGE, content_of
-from delivery.webhook.request import WEBHOOK_ID_PREFIX
 
 MAX_FETCH_BYTES: Final = 1_048_576
 """Of bodies in one fetch, which returns one message at least."""
@@ -194,7 +194,7 @@ def message_document(fetched: FetchedMessage, *, receipt: str) -> dict[str, obje
         body = {"body_base64": base64.b64encode(content.body).decode()}
     return {
         "receipt": receipt,
-        "id": f"{WEBHOOK_ID_PREFIX}{fetched.delivery_id}",
+        "id": f"{DELIVERY_ID_PREFIX}{fetched.delivery_id}",
         "delivery_id": fetched.delivery_id,
         "message_id": content.message_id,
         "event_type": content.event_type,

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from delivery.models.lines import Line, QueueGroup
 from delivery.models.messages import Message
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus, WaitsFor
+from delivery.statuses import ATTEMPT_ID_PREFIX, DELIVERY_ID_PREFIX, FINAL, UNFINISHED, DeliveryStatus, WaitsFor
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
@@ -115,7 +115,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"delivery {self.pk}"
+        return f"{DELIVERY_ID_PREFIX}{self.pk}"
 
     def status_at(self, now: dt.datetime) -> str:
         """Return its status: PENDING if its fetch has timed out, recorded or not (contract 9.2)."""
@@ -162,7 +162,7 @@ class Attempt(models.Model):
         indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]
 
     def __str__(self) -> str:
-        return f"attempt {self.number} of delivery {self.delivery_id}"
+        return f"{ATTEMPT_ID_PREFIX}{self.pk}"
 
     @property
     def is_by_hand(self) -> bool:

@@ -9,7 +9,7 @@ from django.db.models.functions import Cast, Concat, Now
 
 from broker_project.core.encryption import CALLBACK_TOKEN, EncryptedColumn
 from delivery.models.messages import Message
-from delivery.statuses import WaitsFor
+from delivery.statuses import GROUP_ID_PREFIX, WaitsFor
 from subscriptions.models import EventType, Publisher, Subscriber, Subscription
 
 
@@ -271,7 +271,7 @@ class QueueGroup(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"group {self.pk}"
+        return f"{GROUP_ID_PREFIX}{self.pk}"
 
 
 class Pace(models.Model):

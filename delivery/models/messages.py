@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from delivery.statuses import MESSAGE_ID_PREFIX
 from subscriptions.models import EventType, Publisher, Subscription
 
 
@@ -58,7 +59,7 @@ class Message(models.Model):
         constraints = [models.CheckConstraint(name="message_outcome", condition=Q(outcome__in=MessageOutcome.values))]
 
     def __str__(self) -> str:
-        return f"message {self.pk}"
+        return f"{MESSAGE_ID_PREFIX}{self.pk}"
 
 
 class IdempotencyKey(models.Model):

@@ -18,12 +18,11 @@ from django.db.models import Count, Q
 
 from delivery.models import Attempt, Callback, Delivery, Message
 from delivery.status.callback_status import origin_of
+from delivery.statuses import DELIVERY_ID_PREFIX, GROUP_ID_PREFIX
 from delivery.webhook.content import Content, content_of, merged
 from delivery.webhook.destination import Destination
 from delivery.webhook.request import (
-    GROUP_ID_PREFIX,
     MASK,
-    WEBHOOK_ID_PREFIX,
     RequestIdentity,
     add_sequence,
     masked,
@@ -213,7 +212,7 @@ def text_of(content: bytes | memoryview | None) -> str:
 def webhook_id_of(delivery: Delivery) -> str:
     """Return the id that its receivers know."""
     group_id = delivery.group_id
-    return f"{WEBHOOK_ID_PREFIX}{delivery.pk}" if group_id is None else f"{GROUP_ID_PREFIX}{group_id}"
+    return f"{DELIVERY_ID_PREFIX}{delivery.pk}" if group_id is None else f"{GROUP_ID_PREFIX}{group_id}"
 
 
 def _deliveries_of_group(delivery: Delivery) -> list[int]:

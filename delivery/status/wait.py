@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from delivery.models import Delivery, Lane
 from delivery.status.line_status import LineHold, LineState, LineStatus, line_statuses
-from delivery.statuses import FINAL, DeliveryStatus, WaitsFor
+from delivery.statuses import DELIVERY_ID_PREFIX, FINAL, DeliveryStatus, WaitsFor
 from subscriptions.models import DeliveryMode, PausedBy, Processing, Status, Subscription
 
 PAUSES: Final = {
@@ -81,7 +81,7 @@ def _in_line(delivery: Delivery, subscription: Subscription) -> WaitReason:
     if own:
         return WaitReason(f"It failed: {own.reason}. Nothing overtakes it.", own.next_try_at)
     if hold := _hold_before(delivery, subscription, status):
-        why = f"It waits behind delivery {hold.delivery_id}, which failed: {hold.reason}."
+        why = f"It waits behind {DELIVERY_ID_PREFIX}{hold.delivery_id}, which failed: {hold.reason}."
         return WaitReason(why, hold.next_try_at, hold.delivery_id)
     if subscription.diverted_since and delivery.line and delivery.line.lane == Lane.MAIN:
         return WaitReason("Its endpoint hangs. It waits until the endpoint has answered in the retry line.")

@@ -17,12 +17,12 @@ from delivery.http.transfer import Answer
 from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from delivery.models import MessageOutcome
 from delivery.publish.store import NewMessage
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import DELIVERY_ID_PREFIX, DeliveryStatus
 from delivery.sync.answer import CallUndecided, Ended, ended_by, ended_by_script
 from delivery.sync.caller import Caller
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, Destination, destination_now
-from delivery.webhook.request import WEBHOOK_ID_PREFIX, RequestIdentity, webhook_request, without_credentials
+from delivery.webhook.request import RequestIdentity, webhook_request, without_credentials
 from delivery.webhook.transform import job_for
 from subscriptions.matching import Match, subscriptions_to_ask
 from subscriptions.scripting.jobs import Result
@@ -148,7 +148,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         result: Result = caller.ask(job_for(begun.delivery_id, content, destination))
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(result, destination.subscription_id, content.content_type, duration_ms)
-    identity = RequestIdentity(f"{WEBHOOK_ID_PREFIX}{begun.delivery_id}")
+    identity = RequestIdentity(f"{DELIVERY_ID_PREFIX}{begun.delivery_id}")
     request = webhook_request(content, destination, identity, timestamp=int(begun.published_at.timestamp()))
     answer: Answer = caller.ask(request)
     return ended_by(answer, max_bytes=caller.max_answer_bytes)

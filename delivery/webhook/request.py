@@ -16,13 +16,12 @@ from urllib.parse import quote, unquote
 
 from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.transfer import EncodedRequest, header_line
+from delivery.statuses import DELIVERY_ID_PREFIX, GROUP_ID_PREFIX
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import Content, Headers, merged
 from delivery.webhook.destination import Destination
 from subscriptions.payload_format import PayloadFormat
 
-WEBHOOK_ID_PREFIX: Final = "dlv_"
-GROUP_ID_PREFIX: Final = "grp_"
 USER_AGENT: Final = "broker/0.1"
 AS_PUBLISHED: Final = PayloadFormat.AS_PUBLISHED
 VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
@@ -97,7 +96,7 @@ class Outgoing:
     @property
     def webhook_id(self) -> str:
         """The id of its requests: that of its QUEUE group, whichever endpoint they go to, or its own."""
-        return f"{WEBHOOK_ID_PREFIX}{self.id}" if self.group_id is None else f"{GROUP_ID_PREFIX}{self.group_id}"
+        return f"{DELIVERY_ID_PREFIX}{self.id}" if self.group_id is None else f"{GROUP_ID_PREFIX}{self.group_id}"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from unfold.contrib.filters import admin as filters
 from unfold.views import ChangeList
 
-from broker_project.core.api.fields import MAX_ID
+from broker_project.core.api.fields import MAX_ID, id_of
 from broker_project.core.api.pagination import Order, Search, Stretch, ids_along, page_of
 from broker_project.core.api.problems import InvalidQuery
 
@@ -56,8 +56,7 @@ def _shown(spec: Any, name: str, value: str) -> object:
         return SINCE[value][0] if value in SINCE else f"{name} {value.replace('T', ' ')}"
     if isinstance(spec, admin.RelatedFieldListFilter):
         model: Any = spec.field.related_model
-        is_id = value.isdecimal() and len(value) < len(str(MAX_ID))
-        row = model._default_manager.filter(pk=value).first() if is_id else None  # noqa: SLF001 - documented by Django
+        row = model._default_manager.filter(pk=id_of(value) or 0).first()  # noqa: SLF001 - documented by Django
         return row or value
     choices: Any = getattr(spec, "lookup_choices", None) or getattr(getattr(spec, "field", None), "flatchoices", ())
     return dict(choices).get(value, value)

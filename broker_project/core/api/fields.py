@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from django.db import models
+from django.urls.converters import IntConverter
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -17,11 +18,31 @@ from rest_framework.validators import UniqueValidator
 Record = TypeVar("Record", bound=models.Model)
 
 MAX_ID: Final = 2**63 - 1
+MAX_ID_DIGITS: Final = 18
 IDS: Final[Mapping[str, Any]] = {"min_value": 1, "max_value": MAX_ID}
 """Options of number fields that take an id."""
 
 NullableText: Final = partial(serializers.CharField, default=None, read_only=True, allow_null=True)
 NullableTime: Final = partial(serializers.DateTimeField, read_only=True, allow_null=True)
+
+
+def id_of(text: str, prefix: str = "") -> int | None:
+    """Return the id that a text is, with or without the prefix of its kind; None if no row could have it."""
+    digits = text.removeprefix(prefix)
+    is_id = digits.isascii() and digits.isdigit() and len(digits) <= MAX_ID_DIGITS
+    return int(digits) if is_id else None
+
+
+def id_converter(prefix: str) -> type[IntConverter]:
+    """Return the path converter of ids that are taken with or without the prefix of their kind."""
+
+    class IdConverter(IntConverter):
+        regex = f"(?:{prefix})?[0-9]+"
+
+        def to_python(self, value: str) -> int:
+            return super().to_python(value.removeprefix(prefix))
+
+    return IdConverter
 
 
 class TextField(serializers.CharField):
@@ -149,6 +170,18 @@ class QueryNumberField(serializers.IntegerField):
         if not isinstance(data, str) or not re.fullmatch("-?[0-9]{1,19}", data):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class QueryIdField(QueryNumberField):
+    """An id in a query, with or without the prefix of its kind."""
+
+    def __init__(self, *, prefix: str = "", **options: Any) -> None:
+        self.prefix = prefix
+        super().__init__(**IDS, **options)
+
+    def to_internal_value(self, data: Any) -> int:
+        """Return the number."""
+        return super().to_internal_value(data.removeprefix(self.prefix) if isinstance(data, str) else data)
 
 
 @extend_schema_field(OpenApiTypes.STR)

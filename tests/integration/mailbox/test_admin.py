@@ -167,7 +167,7 @@ def test_messages_in_flight_are_returned_after_a_confirmation(admin: Client, wan
     one, other = fetch_all(wanted, most=2)
     back = mailbox_page(wanted, "give_back")
     asked = page_text(admin, back)
-    assert f"delivery {one.delivery_id}, fetched once delivery {other.delivery_id}, fetched once" in asked
+    assert f"dlv_{one.delivery_id}, fetched once dlv_{other.delivery_id}, fetched once" in asked
     assert statuses(wanted) == [IN_FLIGHT, IN_FLIGHT, PENDING]
     assert post_form(admin, back, _selected_action=chosen(admin, back)) == "Returned 2 of 2."
     assert statuses(wanted) == [PENDING] * 3
@@ -199,9 +199,9 @@ def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription
     assert "Return all 3 in flight?" in question
     assert "1 will be available again, 2 will end." in question
     failed, cancelled = "its redeliveries are used up", "its cancellation was requested"
-    assert f"delivery {again.delivery_id}, fetched 2 times: ends as FAILED, because {failed}" in question
-    assert f"delivery {once.delivery_id}, fetched once delivery {asked.delivery_id}" in question
-    assert f"delivery {asked.delivery_id}, fetched once: ends as CANCELLED, because {cancelled}" in question
+    assert f"dlv_{again.delivery_id}, fetched 2 times: ends as FAILED, because {failed}" in question
+    assert f"dlv_{once.delivery_id}, fetched once dlv_{asked.delivery_id}" in question
+    assert f"dlv_{asked.delivery_id}, fetched once: ends as CANCELLED, because {cancelled}" in question
     note = "Returned 1 of 3; 1 FAILED, redeliveries used up; 1 CANCELLED, as requested."
     assert post_form(admin, back, _selected_action=chosen(admin, back)) == note
     assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]

@@ -241,3 +241,25 @@ def test_the_box_takes_any_id_or_name_and_goes_to_what_has_it(admin: Client, sto
     assert "the first 20 of each kind" in admin.get(FIND, {"q": "epot"}).content.decode()
     assert "Nothing that you may see" in admin.get(FIND, {"q": "att_1"}).content.decode()
     assert "Nothing that you may see" in browser_with("delivery.view_line").get(FIND, {"q": EVENT}).content.decode()
+
+
+@pytest.mark.behaviour("2.17")
+@pytest.mark.usefixtures("stored")
+def test_the_api_takes_ids_with_the_prefix_of_their_kind_and_of_no_other(management: Client) -> None:
+    earliest = Delivery.objects.earliest("pk")
+    delivery, message = earliest.pk, earliest.message_id
+    found = {
+        f"messages/msg_{message}": 200,
+        f"messages/{message}/explanation": 200,
+        f"messages/dlv_{message}": 404,
+        f"deliveries/dlv_{delivery}": 200,
+        f"deliveries/msg_{delivery}": 404,
+        f"deliveries/dlv_{'9' * 5_000}": 404,
+        f"deliveries?message=dlv_{message}": 400,
+        f"deliveries?message=msg_-{message}": 400,
+        "deliveries?group=grp_1": 200,
+        "deliveries?group=msg_1": 400,
+    }
+    assert {path: management.get(f"/api/v1/{path}").status_code for path in found} == found
+    listed = management.get(f"/api/v1/deliveries?message=msg_{message}").json()["items"]
+    assert delivery in [one["id"] for one in listed]

@@ -180,7 +180,7 @@ def test_a_waiting_delivery_says_what_it_waits_for(wanted: Subscription) -> None
     Hold.objects.create(delivery=first, line_id=line_id, reason="answered 503", failures=2, due_at=due_at)
     assert why(first) == "It failed: answered 503. Nothing overtakes it."
     behind = wait_of(second, timezone.now())
-    assert behind == (f"It waits behind delivery {first.pk}, which failed: answered 503.", due_at, first.pk)
+    assert behind == (f"It waits behind dlv_{first.pk}, which failed: answered 503.", due_at, first.pk)
     Delivery.objects.filter(pk=third.pk).update(waits_for=WaitsFor.RETRY, due_at=due_at, reason="answered 500")
     assert why(third) == "It failed: answered 500. It is tried again."
     pause_one(wanted.pk, reason="")
