@@ -19,7 +19,7 @@ from broker_project.core import boot_clock
 from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
-from delivery.limits import REFUSED_GROUP_SECONDS
+from delivery.limits import REFUSED_GROUP_SECONDS, SETTLE_EARLIER_SECONDS
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from delivery.webhook.destination import NEVER_CONFIGURED
 from delivery.webhook.request import Outgoing, request_of
@@ -239,6 +239,9 @@ class RoundTrip:
                 slot.sequence = slot.step.delivery.marked_as
                 yield slot
         slots = self._slots[SlotState.SETTLING]
+        due_at = boot_clock.since_boot() + SETTLE_EARLIER_SECONDS * self._slots.any_in(SlotState.READING)
+        if all(slot.may_settle_later and slot.resumes_at > due_at for slot in slots):
+            slots = []
         kinds = [
             settling_of(concerned, of_groups=of_groups)
             for of_groups in (True, False)

@@ -1,6 +1,7 @@
 """Settling: once, under the epoch, and while the database fails (contract 4.10, 4.11)."""
 
 import asyncio
+import json
 import re
 import threading
 from collections import Counter
@@ -107,26 +108,32 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
     assert broker.line_of(wanted.subscriber).lease_until is not None
 
 
+def is_answered(worker: Worker) -> bool:
+    slots = [slot for line in worker.event_loop.lines.all() for slot in line.slots]
+    return all(slot.ended or slot.state is SlotState.IDLE for slot in slots)
+
+
 @pytest.mark.behaviour("4.3")
-def test_what_leaves_nothing_to_send_is_settled_with_the_next_page(
+def test_what_leaves_nothing_to_send_is_settled_with_others_and_a_page(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone: list[Any] = []
-    """What was settled in a round trip of its own."""
+    settles: list[tuple[int, int]] = []
+    """How many deliveries each settled, and how many statements its round trip had."""
 
     def noted(statements: Sequence[Any], meanwhile: Callable[[], object]) -> list[Rows]:
-        if len(statements) == 1:
-            alone.extend(statements[0][1].get("settlements", ()))
+        settled = [json.loads(arguments.get("settlements", "[]")) for _, arguments in statements]
+        settles.extend((len(settlements), len(statements)) for settlements in settled if settlements)
         return rows_of_each(statements, meanwhile)
 
     monkeypatch.setattr(round_trip, "rows_of_each", noted)
     monkeypatch.setattr(rounds, "SETTLE_LATER_SECONDS", PATIENCE_SECONDS)
-    with broker.running_worker():
-        for number in range(3):
-            broker.publish_numbered(wanted.event_type, 1, first=number)
-            wait_until(lambda: len(receiver.log) > number)  # noqa: B023 - it is called now
-        assert (alone, broker.statuses(wanted)[:2]) == ([], [DELIVERED, DELIVERED])
-    assert broker.statuses(wanted) == [DELIVERED] * 3
+    other = subscription(endpoint=receiver.url("/b"))
+    with broker.running_worker() as worker:
+        for number, to in enumerate([wanted, other] * 3):
+            broker.publish_numbered(to.event_type, 1, first=number)
+            wait_until(lambda: len(receiver.log) > number and is_answered(worker))  # noqa: B023 - it is called now
+        assert (2, 2) in settles
+    assert broker.statuses(wanted) == broker.statuses(other) == [DELIVERED] * 3
 
 
 @pytest.mark.behaviour("1.8", "10.1")
