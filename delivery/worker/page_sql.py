@@ -135,17 +135,16 @@ page AS MATERIALIZED (
 -- if marks
 -- The first of each line, if nothing more is needed to send it than its message.
 first AS (
-  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.size, o.sequence,
+  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.message_id, p.size, o.sequence,
          p.is_plain AND p.crash_count < %(max_crashes)s AS is_plain
     FROM page p JOIN owned o ON o.id = p.line_id
    ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
-    FROM first f
+    FROM first f JOIN LATERAL {MESSAGE.format(id="f.message_id")}
    WHERE f.is_plain AND f.size <= %(most)s
      AND d.id = ANY (ARRAY[f.id]) AND d.line_id = f.line_id AND d.status = 'PENDING'
-     AND (SELECT true FROM delivery_message m WHERE m.id = d.message_id LIMIT 1)
-  RETURNING d.id, d.sequence, d.message_id),
+  RETURNING d.id, d.sequence, {COLUMNS}),
 -- end
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
 -- the settle that marks one of these deliveries is written behind the note, and waits.
@@ -184,11 +183,11 @@ noted AS (
   )
 SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
 -- if marks
-       , s.sequence, {COLUMNS}
+       , s.*
 -- end
   FROM (SELECT *, row_number() OVER () AS place FROM page) p  -- a join may change the order
 -- if marks
-  LEFT JOIN (started s JOIN LATERAL {MESSAGE.format(id="s.message_id")}) ON s.id = p.id
+  LEFT JOIN started s ON s.id = p.id
 -- end
  ORDER BY p.place
 """

@@ -123,8 +123,9 @@ class PageReading:
         for columns in found:
             row = Row._make(columns[:ROW_WIDTH])
             by_line[row.line_id].append(row)
-            if self._reserved and (sequence := columns[ROW_WIDTH]) is not None:
-                marked[row.id] = Marked(row.size, sequence, content_with(columns[ROW_WIDTH + 1 :]))
+            if self._reserved and columns[ROW_WIDTH] is not None:
+                _, sequence, *content = columns[ROW_WIDTH:]
+                marked[row.id] = Marked(row.size, sequence, content_with(content))
         self._marked = marked
         pages = {
             line.line_id: page_of(by_line.get(line.line_id, []), line, self._budget, paid_for=marked)
