@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.text import capfirst
 
 from broker_project.core.admin.lists import Candidates, several_filter
 from broker_project.core.admin.model_admin import (
@@ -145,7 +146,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         story = timeline_of(obj, timezone.now())
         by_hand = [Moment(one.action_time, f"{one.user}: {one.get_change_message()}") for one in done[:MAX_SHOWN]]
         moments = story.moments(obj, [Moment(obj.created_at, _origin_of(obj, story.message)), *by_hand])
-        context |= {"moments": moments, "shows_contents": may_see_contents(request)}
+        context |= {"moments": [*map(_linked, moments)], "shows_contents": may_see_contents(request)}
         return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
@@ -220,6 +221,15 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
                 return HttpResponseRedirect(self.change_url(new_id))
         context = {"form": form, "delivery": old, "is_editable": text is not None}
         return self.page(request, "delivery/resubmission.html", f"Resubmit {old}", **context)
+
+
+def _linked(moment: Moment) -> Moment:
+    """Return a line of the story with a link to what it is about."""
+    if (about := moment.about) is None:
+        return moment
+    place, words = about._meta, f"{about._meta.verbose_name} {about}"  # noqa: SLF001 - documented by Django
+    linked = link_to(f"{place.app_label}_{place.model_name}", about.pk, capfirst(words))
+    return moment._replace(text=format_html("{} {}.", moment.text, linked))
 
 
 def _origin_of(delivery: Delivery, message: Message | None) -> str:

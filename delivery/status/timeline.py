@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from django.db.models import Model
 from django.utils import timezone
 
 from delivery.models import Attempt, Delivery, Message
@@ -79,6 +80,8 @@ class Moment(NamedTuple):
     is_newest: bool = False
     """Whether its exchange is the newest: only that is shown whole, for a hundred would be megabytes."""
     next_try_at: datetime | None = None
+    about: Model | None = None
+    """What has a page that says more."""
 
     @property
     def time(self) -> str:
@@ -112,7 +115,9 @@ class Timeline:
             ended = DeliveryStatus(delivery.status).label
             reason = f": {delivery.reason}" if delivery.reason else ""
             told.append(Moment(delivery.finished_at, f"Ended as {ended}{reason}."))
-        now = [Moment(None, self.wait.why, next_try_at=self.wait.next_try_at)] if self.wait else []
+        now = (
+            [Moment(None, self.wait.why, next_try_at=self.wait.next_try_at, about=self.wait.about)] if self.wait else []
+        )
         return sorted(told, key=lambda one: (one.at, one.exchange is not None)) + now
 
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from django.db.models import Model
+
 from delivery.models import Delivery, Lane
 from delivery.status.line_status import LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DELIVERY_ID_PREFIX, FINAL, DeliveryStatus, WaitsFor
@@ -21,8 +23,8 @@ class WaitReason(NamedTuple):
     why: str
     """As a sentence."""
     next_try_at: datetime | None = None
-    behind: int | None = None
-    """The delivery that must not be overtaken."""
+    about: Model | None = None
+    """What it waits for, if that has a page of its own; of a delivery only the id."""
 
 
 def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
@@ -44,22 +46,22 @@ def _of_open(delivery: Delivery, subscription: Subscription, status: str) -> Wai
     if subscription.delivery_mode == DeliveryMode.PULL:
         if status == DeliveryStatus.IN_FLIGHT:
             return WaitReason("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
-        return WaitReason("It is in the mailbox, and waits to be fetched.")
+        return WaitReason("It is in the mailbox, and waits to be fetched.", about=subscription.subscriber)
     if status == DeliveryStatus.IN_FLIGHT:
         return WaitReason("Its request is in flight.")
     if delivery.waits_for == WaitsFor.RETRY:
-        return WaitReason(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at)
+        return WaitReason(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at, delivery.line)
     return _of_group(delivery) if delivery.group_id else _in_line(delivery, subscription)
 
 
 def _closed(subscription: Subscription) -> WaitReason | None:
     """Return what keeps all deliveries of a subscription."""
-    for what, status in (("subscriber", subscription.subscriber.status), ("subscription", subscription.status)):
-        if status != Status.ACTIVE:
-            return WaitReason(f"The {what} is inactive. Activate it to go on.")
+    for one in (subscription.subscriber, subscription):
+        if one.status != Status.ACTIVE:
+            return WaitReason(f"The {one._meta.verbose_name} is inactive. Activate it to go on.", about=one)  # noqa: SLF001 - documented by Django
     if subscription.paused_since is None or subscription.half_open:
         return None
-    return WaitReason(PAUSES[PausedBy(subscription.paused_by)], subscription.probe_due_at)
+    return WaitReason(PAUSES[PausedBy(subscription.paused_by)], subscription.probe_due_at, subscription)
 
 
 def _of_group(delivery: Delivery) -> WaitReason:
@@ -67,10 +69,10 @@ def _of_group(delivery: Delivery) -> WaitReason:
     if group is None:
         return WaitReason("Its group has ended.")
     if group.due_at:
-        return WaitReason("No endpoint of its group has taken the message. They are asked again.", group.due_at)
+        return WaitReason("No endpoint of its group has taken the message. They are asked again.", group.due_at, group)
     if group.waits_for == WaitsFor.SUBSCRIPTION:
-        return WaitReason("No subscription of its group is active.")
-    return WaitReason("Its group waits for its turn.")
+        return WaitReason("No subscription of its group is active.", about=group)
+    return WaitReason("Its group waits for its turn.", about=group)
 
 
 def _in_line(delivery: Delivery, subscription: Subscription) -> WaitReason:
@@ -79,15 +81,20 @@ def _in_line(delivery: Delivery, subscription: Subscription) -> WaitReason:
         return WaitReason("It waits for its turn.")
     own = next((hold for hold in status.holds if hold.delivery_id == delivery.pk), None)
     if own:
-        return WaitReason(f"It failed: {own.reason}. Nothing overtakes it.", own.next_try_at)
+        return WaitReason(f"It failed: {own.reason}. Nothing overtakes it.", own.next_try_at, delivery.line)
     if hold := _hold_before(delivery, subscription, status):
         why = f"It waits behind {DELIVERY_ID_PREFIX}{hold.delivery_id}, which failed: {hold.reason}."
-        return WaitReason(why, hold.next_try_at, hold.delivery_id)
+        return WaitReason(why, hold.next_try_at, Delivery(pk=hold.delivery_id))
     if subscription.diverted_since and delivery.line and delivery.line.lane == Lane.MAIN:
-        return WaitReason("Its endpoint hangs. It waits until the endpoint has answered in the retry line.")
+        why = "Its endpoint hangs. It waits until the endpoint has answered in the retry line."
+        return WaitReason(why, about=subscription)
+    why = "It waits for its turn: deliveries before it are sent first."
     if status.state == LineState.WAITING:
-        return WaitReason("It waits for its turn, and its line for a worker.")
-    return WaitReason("It waits for its turn: deliveries before it are sent first.")
+        why = "It waits for its turn, and its line for a worker."
+    elif subscription.rate_limit:
+        rate = f"{subscription.rate_limit:g} deliveries a second"
+        return WaitReason(f"It waits for its turn: its subscription is sent at most {rate}.", about=subscription)
+    return WaitReason(why, about=delivery.line)
 
 
 def _hold_before(delivery: Delivery, subscription: Subscription, status: LineStatus) -> LineHold | None:

@@ -166,7 +166,7 @@ def test_nothing_that_a_terminal_obeys_is_copied_or_shown(control: str) -> None:
 
 
 @pytest.mark.behaviour("10.4")
-def test_a_waiting_delivery_says_what_it_waits_for(wanted: Subscription) -> None:
+def test_a_waiting_delivery_says_what_it_waits_for(admin: Client, wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     first, second, third = Delivery.objects.order_by("pk")
 
@@ -180,10 +180,13 @@ def test_a_waiting_delivery_says_what_it_waits_for(wanted: Subscription) -> None
     Hold.objects.create(delivery=first, line_id=line_id, reason="answered 503", failures=2, due_at=due_at)
     assert why(first) == "It failed: answered 503. Nothing overtakes it."
     behind = wait_of(second, timezone.now())
-    assert behind == (f"It waits behind dlv_{first.pk}, which failed: answered 503.", due_at, first.pk)
+    assert behind == (f"It waits behind dlv_{first.pk}, which failed: answered 503.", due_at, first)
+    assert f'/admin/delivery/delivery/{first.pk}/change/">Delivery dlv_{first.pk}</a>' in change_page(admin, second)
     Delivery.objects.filter(pk=third.pk).update(waits_for=WaitsFor.RETRY, due_at=due_at, reason="answered 500")
     assert why(third) == "It failed: answered 500. It is tried again."
     pause_one(wanted.pk, reason="")
+    now = change_page(admin, second).partition('<li class="now">')[2].partition("</li>")[0]
+    assert f"/subscriptions/subscription/{wanted.pk}/change/" in now
     assert why(second) == "The subscription is paused. Resume it to go on."
     broker.inactivate(wanted.subscriber)
     assert why(second) == "The subscriber is inactive. Activate it to go on."
