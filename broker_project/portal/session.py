@@ -4,7 +4,8 @@ The cookie is the portal's own: it is no login of the admin site. In a frame of 
 keep for that site alone (`Partitioned`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from structlog.contextvars import bound_contextvars
 
 from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
 from subscriptions.api.authentication import FOUND, ApiKeyAuthentication, TooManyRequests
+from subscriptions.credentials.portal_links import forget_form, note_form
 from subscriptions.models import ApiKey, KeyKind
 
 JSON: Final = "application/json"
@@ -42,10 +44,6 @@ FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 ENDED: Final = "Open the portal again, from a new link."
 NONCE_CHARACTERS: Final = 16
 """The beginning of a form's token, which differs from form to form."""
-SPENT_FORMS: Final = "_spent"
-"""The cookie with the beginnings of forms that were sent, by what its name ends with."""
-MAX_SPENT_FORMS: Final = 50
-"""The newest are kept: nobody reloads older pages, and a cookie stays small."""
 DONE: Final = "This was done already, and was not done again."
 STRANGE_FORM: Final = "Go back, reload the page and try again."
 
@@ -104,16 +102,17 @@ class Portal:
         if self.request.method == "POST" and not is_own:
             raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session")
 
-    def check_unsent(self) -> None:
-        """Raise `Refused` for a form whose answer was `spent` before: its page is reloaded."""
-        if self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS] in _spent_forms(self.request):
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Let a form do its work once, also if it is sent twice at the same moment; again if that is refused."""
+        form = self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]
+        if not note_form(self.key.pk, form):
             raise Refused(DONE, HTTPStatus.CONFLICT, "This was done already")
-
-    def spent(self, response: HttpResponse) -> HttpResponse:
-        """Return the answer to a form that must not be sent again; the browser keeps which ones those are."""
-        newest = [*_spent_forms(self.request), self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]][-MAX_SPENT_FORMS:]
-        _keep(response, SPENT_FORMS, ".".join(newest), None)
-        return response
+        try:
+            yield
+        except Refused:
+            forget_form(self.key.pk, form)
+            raise
 
     def call(self, method: str, path: str, body: Any = None, *, query: str = "", version: str = "") -> Any:
         """Return the answer of an operation of the API; raise `Refused` for a problem.
@@ -158,7 +157,7 @@ def _call_variables(request: HttpRequest, token: str, method: str, path: str, bo
     }
 
 
-def _portal_of(request: HttpRequest) -> Portal:
+def portal_of(request: HttpRequest) -> Portal:
     """Return the session of a request's cookie; raise `Refused` without a valid one."""
     token = request.COOKIES.get(settings.PORTAL_COOKIE_NAME, "")
     asked = Request(WSGIRequest(_call_variables(request, token, "GET", "", None)))
@@ -169,10 +168,6 @@ def _portal_of(request: HttpRequest) -> Portal:
     if found is None or found[1].kind != KeyKind.SUBSCRIBER:
         raise Refused(ENDED, HTTPStatus.UNAUTHORIZED, "This session has ended")
     return Portal(request, token, found[1])
-
-
-def _spent_forms(request: HttpRequest) -> list[str]:
-    return request.COOKIES.get(settings.PORTAL_COOKIE_NAME + SPENT_FORMS, "").split(".")
 
 
 def check_own_page(request: HttpRequest) -> None:
@@ -216,7 +211,7 @@ def page(view: PortalView) -> Callable[..., HttpResponseBase]:
 
     @wraps(view)
     def answer(request: HttpRequest, **address: Any) -> HttpResponse:
-        portal = _portal_of(request)
+        portal = portal_of(request)
         portal.check_form()
         return view(portal, **address)
 
@@ -237,21 +232,16 @@ def _headers() -> dict[str, str]:
 
 
 def keep_token(response: HttpResponse, token: str, max_age: int) -> None:
-    """Set the cookie of a session; `max_age` of 0 removes it."""
-    _keep(response, "", token, max_age)
-
-
-def _keep(response: HttpResponse, ending: str, value: str, max_age: int | None) -> None:
-    """Set a cookie, by what its name ends with. Framed by another site, it is for that site alone."""
+    """Set the cookie of a session; `max_age` of 0 removes it. Framed by another site, it is for that site alone."""
     is_framed = bool(settings.PORTAL_ORIGINS)
     response.set_cookie(
-        settings.PORTAL_COOKIE_NAME + ending,
-        value,
+        settings.PORTAL_COOKIE_NAME,
+        token,
         max_age=max_age,
         secure=is_framed or settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="None" if is_framed else "Lax",
     )
     if is_framed:
-        cookie = response.cookies.pop(settings.PORTAL_COOKIE_NAME + ending)
+        cookie = response.cookies.pop(settings.PORTAL_COOKIE_NAME)
         response.headers["Set-Cookie"] = f"{cookie.OutputString()}; Partitioned"

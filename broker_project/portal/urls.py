@@ -12,6 +12,7 @@ urlpatterns = [
     path("subscriptions/new", views.subscription, name="new-subscription"),
     path("subscriptions/<int:id>", views.subscription, name="subscriptions"),
     path("subscriptions/<int:id>/filter", views.filter_lab, name="filter"),
+    path("messages/<int:id>", views.message, name="messages"),
     path("deliveries", views.deliveries, name="delivery-list"),
     path("deliveries/<int:id>", views.delivery, name="deliveries"),
     path("replays", views.replays, name="replays"),

@@ -20,6 +20,7 @@ from broker_project.portal.session import (
     check_own_page,
     keep_token,
     page,
+    portal_of,
     public_page,
 )
 from delivery.status.line_status import LineState
@@ -27,7 +28,7 @@ from delivery.status.subscriber_status import BUSY, subscriber_status
 from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.authentication import check_failures, count_failure
 from subscriptions.credentials import keys
-from subscriptions.credentials.portal_links import log_portal, open_link
+from subscriptions.credentials.portal_links import log_portal, open_link, subscriber_of
 from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, Status, Subscriber
@@ -44,6 +45,8 @@ TEXTS: Final = ("endpoint", "header_filter_string", "filter")
 """Fields of a subscription that the API takes as they are typed."""
 LINKS: Final = "links"
 """What a client without a usable link may be guessing."""
+MAX_OF_MESSAGE: Final = 20
+"""Deliveries that the page of a message tells of."""
 LISTED: Final = 100
 """Subscriptions that a page lists."""
 
@@ -52,7 +55,8 @@ LISTED: Final = 100
 def open_portal(request: HttpRequest, link: str) -> HttpResponse:
     """Ask, since programs that preview links open them too; then begin the session of a link, and end the former."""
     if request.method != "POST":
-        shown = render(request, "portal/open.html", {"logo": settings.PORTAL_LOGO})
+        context = {"logo": settings.PORTAL_LOGO, "replaced": _replaced_by(link, request)}
+        shown = render(request, "portal/open.html", context)
         shown.headers["Referrer-Policy"] = "strict-origin"  # else a form has no `Origin`
         return shown
     check_own_page(request)
@@ -69,6 +73,15 @@ def open_portal(request: HttpRequest, link: str) -> HttpResponse:
     response = HttpResponseRedirect(reverse("portal:overview"))
     keep_token(response, token, int((key.expires_at - now).total_seconds()) if key.expires_at else 0)
     return response
+
+
+def _replaced_by(link: str, request: HttpRequest) -> str:
+    """Return the subscriber whose session a link of another one would end; empty if there is none."""
+    try:
+        present = portal_of(request)
+    except Refused:
+        return ""
+    return "" if subscriber_of(link) == present.key.subscriber_id else present.subscriber
 
 
 @public_page
@@ -167,10 +180,11 @@ def _saved(portal: Portal, id: int | None, form: QueryDict) -> HttpResponse:
     if id:
         portal.call("PATCH", f"subscriptions/{id}", body, version=form.get("version", ""))
         return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
-    portal.check_unsent()
     event = _text(form, "event_type")
     wanted = {"event_pattern" if "*" in event else "event_type": event, "subscriber": portal.subscriber}
-    return portal.spent(portal.page("secret", subscription=portal.call("POST", "subscriptions", body | wanted)))
+    with portal.once():
+        created = portal.call("POST", "subscriptions", body | wanted)
+    return portal.page("secret", subscription=created)
 
 
 def _text(form: QueryDict, name: str) -> str:
@@ -191,15 +205,15 @@ def operate(portal: Portal, records: str, id: int, operation: str) -> HttpRespon
         raise Http404
     if portal.request.method != "POST":
         return HttpResponseRedirect(_page_after(records, "", id))
-    portal.check_unsent()
     path = f"{records}/{id}" if known.method == "DELETE" else f"{records}/{id}/{operation}"
-    answer = portal.call(known.method, path, known.body) or {}
+    with portal.once():
+        answer = portal.call(known.method, path, known.body) or {}
     if "signing_secret" in answer:
-        return portal.spent(portal.page("secret", subscription=answer))
+        return portal.page("secret", subscription=answer)
     if known is SUBSCRIPTION["send-test-event"]:
-        return portal.spent(portal.page("test_event", answer=answer, id=id))
+        return portal.page("test_event", answer=answer, id=id)
     then = _page_after(records, operation, answer.get("id", id))
-    return portal.spent(HttpResponseRedirect(f"{then}?{urlencode({'done': operation})}"))
+    return HttpResponseRedirect(f"{then}?{urlencode({'done': operation})}")
 
 
 def _page_after(records: str, operation: str, id: int) -> str:
@@ -280,15 +294,31 @@ def _query_of(form: QueryDict, names: Collection[str]) -> dict[str, str]:
 
 
 @page
+def message(portal: Portal, id: int) -> HttpResponse:
+    """Show a message by its deliveries to the subscriber, each with its newest request and answer."""
+    found = portal.call("GET", "deliveries", query=f"message={id}&limit={MAX_OF_MESSAGE}")["items"]
+    if not found:
+        raise Http404
+    told = [_told(portal, one["id"]) for one in reversed(found)]
+    return portal.page("message", id=id, told=told, is_cut=len(found) == MAX_OF_MESSAGE)
+
+
+def _told(portal: Portal, id: int, number: int | None = None) -> dict[str, Any]:
+    """Return a delivery with its attempts, and one of them, by default the newest, with its request and answer."""
+    found = portal.call("GET", f"deliveries/{id}")
+    numbers = [number] if number else [one["number"] for one in found["history"][-1:]]
+    exchanges = [portal.call("GET", f"deliveries/{id}/attempts/{one}") for one in numbers]
+    return {"delivery": found, "exchanges": exchanges}
+
+
+@page
 def delivery(portal: Portal, id: int) -> HttpResponse:
     """Show a delivery and its attempts, one of them with its request and answer."""
-    found = portal.call("GET", f"deliveries/{id}")
-    chosen = id_of(portal.request.GET.get("attempt", ""))
-    numbers = [chosen] if chosen else [one["number"] for one in found["history"][-1:]]
+    told = _told(portal, id, id_of(portal.request.GET.get("attempt", "")))
+    found = told["delivery"]
     return portal.page(
         "delivery",
-        delivery=found,
-        exchanges=[portal.call("GET", f"deliveries/{id}/attempts/{number}") for number in numbers],
+        **told,
         operations=[*offered("deliveries", found, portal.key.scopes)],
         note=_note(portal, "deliveries"),
     )
@@ -304,11 +334,11 @@ def replays(portal: Portal) -> HttpResponse:
         if subscription_id := id_of(asked.get("subscription", "")):
             asked["subscription"] = subscription_id
         try:
-            portal.check_unsent()
-            answer = portal.call("POST", "replays", asked | whose | {"dry_run": "start" not in form})
             if "start" in form:
-                return portal.spent(HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}"))
-            count = answer
+                with portal.once():
+                    portal.call("POST", "replays", asked | whose)
+                return HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}")
+            count = portal.call("POST", "replays", asked | whose | {"dry_run": True})
         except Refused as refused:
             errors = refused.errors
     found = portal.call("GET", "replays", query=f"limit={LISTED}")["items"]

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from django.utils.crypto import salted_hmac
 
+from broker_project.core.db import rows
 from subscriptions.credentials.keys import issue
 from subscriptions.credentials.scopes import Issuer, Scope
 from subscriptions.credentials.tokens import BEGINNING, TOKEN_BYTES, digest_of
@@ -27,6 +28,18 @@ PORTAL_SCOPES: Final = (Scope.READ, Scope.CONFIGURE, Scope.OPERATE)
 """What a link can let people do in the portal; all but using the mailbox."""
 DEFAULT_SCOPES: Final = (Scope.READ, Scope.OPERATE)
 """Without `configure`, since that subscribes to any TOPIC event type."""
+
+MAX_FORMS: Final = 50
+"""The newest are kept: nobody reloads older pages."""
+NOTE_FORM: Final = f"""
+UPDATE subscriptions_apikey
+   SET sent_forms = sent_forms[GREATEST(1, cardinality(sent_forms) - {MAX_FORMS} + 2):] || %(form)s::varchar
+ WHERE id = %(key_id)s AND %(form)s::varchar <> ALL (sent_forms) RETURNING id
+"""
+FORGET_FORM: Final = """
+UPDATE subscriptions_apikey SET sent_forms = array_remove(sent_forms, %(form)s::varchar)
+ WHERE id = %(key_id)s RETURNING id
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +87,22 @@ def open_link(link: str, *, now: dt.datetime) -> str | None:
     unused = ApiKey.objects.filter(is_portal=True, last_used_at=None, revoked_at=None, retires_at=None)
     opened = unused.filter(digest=digest_of(token), expires_at__gt=now).update(last_used_at=now)
     return token if opened else None
+
+
+def subscriber_of(link: str) -> int | None:
+    """Return the subscriber whose portal a link opens or has opened; None for an unknown link."""
+    found = ApiKey.objects.filter(is_portal=True, digest=digest_of(_token_behind(link)))
+    return found.values_list("subscriber_id", flat=True).first()
+
+
+def note_form(key_id: int, form: str) -> bool:
+    """Note that a form of a portal was sent; return False if that was noted before, or is at the same moment."""
+    return bool(rows(NOTE_FORM, {"key_id": key_id, "form": form}))
+
+
+def forget_form(key_id: int, form: str) -> None:
+    """Let a form be sent again, because what it asked for was refused."""
+    rows(FORGET_FORM, {"key_id": key_id, "form": form})
 
 
 def forget_ended_portal_keys(now: dt.datetime) -> None:

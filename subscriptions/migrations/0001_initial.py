@@ -647,6 +647,12 @@ class Migration(migrations.Migration):
                         help_text="Whether it was issued for a link to its subscriber's portal.",
                     ),
                 ),
+                (
+                    "sent_forms",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=16), default=list, editable=False, size=None
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "API key",

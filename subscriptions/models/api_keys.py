@@ -58,6 +58,8 @@ class ApiKey(Versioned):
     is_portal = models.BooleanField(
         default=False, editable=False, help_text="Whether it was issued for a link to its subscriber's portal."
     )
+    sent_forms = ArrayField(models.CharField(max_length=16), default=list, editable=False)
+    """The newest forms of its portal that were sent, each of which does its work once."""
 
     class Meta:
         verbose_name = "API key"

@@ -15,7 +15,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from broker_project.core.api import pagination
-from broker_project.portal import urls
+from broker_project.portal import session, urls
 from broker_project.portal.operations import OPERATIONS
 from broker_project.portal.session import FORM_TOKEN
 from broker_project.stack.load.receiver import Receiver, answer
@@ -40,7 +40,13 @@ def own(db: None) -> Subscription:
 def theirs(db: None) -> dict[str, int]:
     """What another subscriber has, by the API's names for records."""
     made = factories.subscription(factories.subscriber("somebody"), endpoint="https://somebody.example/")
-    return {"subscriptions": made.pk, "deliveries": delivered(made).pk, "replays": replayed(made).pk}
+    sent = delivered(made)
+    return {
+        "subscriptions": made.pk,
+        "deliveries": sent.pk,
+        "messages": sent.message_id or 0,
+        "replays": replayed(made).pk,
+    }
 
 
 def delivered(to: Subscription) -> Delivery:
@@ -103,7 +109,7 @@ def pages() -> list[str]:
 def test_another_subscribers_records_do_not_exist(portal: Client, theirs: dict[str, int]) -> None:
     unknown = dict.fromkeys(theirs, 10**17)
     walked = [*zip(addresses_of_one(theirs), addresses_of_one(unknown), strict=True)]
-    assert len(walked) == 3 + sum(map(len, OPERATIONS.values()))
+    assert len(walked) == 4 + sum(map(len, OPERATIONS.values()))
     for address, nobodys in walked:
         shown = portal.get(address, follow=True)
         assert (shown.status_code, b"somebody" in shown.content) == (200 if "/replays/" in address else 404, False)
@@ -216,6 +222,45 @@ def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscriptio
     assert portal.get(f"{one}/rotate-secret").headers["Location"] == one
 
 
+def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
+    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    assert found
+    fields, call, clicked = {FORM_TOKEN: found[1], "event_type": "Shop.*"}, session.Portal.call, list[Answer]()
+
+    def call_while_clicked_again(self: session.Portal, method: str, path: str, *body: Any, **named: Any) -> Any:
+        if method == "POST" and not clicked:
+            clicked.append(portal.post("/portal/subscriptions/new", {**fields, "endpoint": "https://b.example/"}))
+        return call(self, method, path, *body, **named)
+
+    assert portal.post("/portal/subscriptions/new", {**fields, "endpoint": "nowhere"}).status_code == 400
+    monkeypatch.setattr(session.Portal, "call", call_while_clicked_again)
+    first = portal.post("/portal/subscriptions/new", {**fields, "endpoint": "https://a.example/"})
+    assert (first.status_code, clicked[0].status_code) == (200, 409)
+    assert [*Subscription.objects.exclude(pk=own.pk).values_list("endpoint", flat=True)] == ["https://a.example/"]
+
+
+def test_a_message_is_shown_by_its_own_deliveries(portal: Client, own: Subscription, theirs: dict[str, int]) -> None:
+    mine = delivered(own)
+    Delivery.objects.filter(pk=theirs["deliveries"]).update(message=mine.message_id)
+    shown = portal.get(f"/portal/messages/{mine.message_id}").content.decode()
+    assert (f"dlv_{mine.pk}" in shown, f"dlv_{theirs['deliveries']}" in shown) == (True, False)
+    assert f'href="/portal/messages/{mine.message_id}"' in portal.get(f"/portal/deliveries/{mine.pk}").content.decode()
+
+
+def test_a_link_for_another_subscriber_asks_before_it_replaces_a_session(
+    management: Client, own: Subscription, theirs: dict[str, int], portal: Client
+) -> None:
+    same, other = (
+        linked(management, name)["url"].removeprefix(configured.PUBLIC_URL) for name in ("warehouse", "somebody")
+    )
+    assert b"open.js" in portal.get(same).content
+    asked = portal.get(other).content
+    assert (b"open.js" in asked, b"You are in the portal of warehouse." in asked) == (False, True)
+    assert portal.get("/portal/").status_code == 200
+
+
 def test_numbers_that_no_record_has_are_refused(portal: Client, own: Subscription) -> None:
     many = "9" * 5_000
     assert portal.get(f"/portal/deliveries/{delivered(own).pk}?attempt={many}").status_code == 200
@@ -267,7 +312,10 @@ def test_links_open_no_more_than_their_issuer(own: Subscription) -> None:
 
 
 def test_forms_of_other_sites_are_refused(portal: Client, own: Subscription) -> None:
-    for address in (*addresses_of_one({"subscriptions": own.pk, "deliveries": 1, "replays": 1}), "/portal/leave"):
+    for address in (
+        *addresses_of_one({"subscriptions": own.pk, "deliveries": 1, "messages": 1, "replays": 1}),
+        "/portal/leave",
+    ):
         assert portal.post(address, {FORM_TOKEN: "of another"}).status_code == 403
     assert portal.get("/portal/").status_code == 200
 
