@@ -11,7 +11,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier
@@ -37,8 +37,9 @@ from tests.support.spark_history import database_address
 from tests.support.spark_runs import Summarizer, job
 
 WORDS = vocabulary()
-EXAMPLES = settings.get_profile("default").max_examples // 50
-"""Each is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
+EXAMPLES = settings.get_profile("default").max_examples // 100
+FEWEST = 40
+"""Each example is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
 
 
 SUBSCRIPTIONS = {kind: number for number, kind in enumerate(WORDS.kinds[:-1], 1)}
@@ -219,8 +220,9 @@ def sorted_rows(rows: Iterable[Row], columns: Iterable[str]) -> list[dict[str, A
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
-@given(histories=st.lists(HISTORIES, min_size=10, max_size=60))
+@given(histories=st.lists(HISTORIES, min_size=FEWEST, max_size=80))
 def test_summaries_of_random_facts_are_those_of_sql(spark: SparkSession, histories: list[Any], db: None) -> None:
+    assume(len(histories) > FEWEST)  # Hypothesis begins with the simplest, which shows little
     rows = document(histories)
     made = kept(silver(facts(spark, **rows), WORDS))
     with psycopg.connect(database_address(), autocommit=True, options="-c timezone=UTC") as connection:

@@ -97,13 +97,6 @@ def test_new_statuses_and_kinds_appear_without_code(spark: SparkSession) -> None
     assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
 
 
-def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSession) -> None:
-    made = silver_of(spark)
-    for table, summary in HOURLY_SUMMARIES.items():
-        summed, declared = summary(made, WINDOW, WORDS), frame(spark, table)
-        assert summed.dtypes == declared.dtypes
-
-
 def test_hours_are_in_utc(spark: SparkSession) -> None:
     late = DAY + dt.timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
     (row,) = rows_of(reliability(frame(spark, SILVER_DELIVERIES, [{**ENDED, "id": 1, "finished_at": late}]), WORDS))

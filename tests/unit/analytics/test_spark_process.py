@@ -128,19 +128,19 @@ def test_versions_are_numbers(text: str, version: tuple[int, ...]) -> None:
     assert version_of(text) == version
 
 
-STUBBORN = """
-import os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+CHILD = """
+import os, time
 os.setpgid(0, 0)
 print("started", flush=True)
 time.sleep(600)
 """
-"""What Spark's Python workers are like at their worst: out of the process group, deaf to what asks it to end."""
-PARENT = f"""
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", {STUBBORN!r}])
-time.sleep(600)
-"""
+"""Like Spark's Python workers: out of the process group."""
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{CHILD}"
+"""What they are like at their worst: deaf to what asks them to end."""
+
+
+def parent_of(child: str) -> str:
+    return f"import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', {child!r}])\ntime.sleep(600)"
 
 
 class Run:
@@ -191,7 +191,7 @@ def test_a_failure_is_shown_by_its_status(tmp_path: Path, program: str, status: 
 
 
 def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
-    run = Run(tmp_path, PARENT)
+    run = Run(tmp_path, parent_of(CHILD))
     wait_until(run.has_started)
     assert run.end(seconds=0.0) == Ended(End.TOO_LONG, 128 + signal.SIGTERM)
     assert (members(run.session), run.scratch.exists()) == (set(), False)
@@ -240,8 +240,8 @@ import sys
 from pathlib import Path
 import django
 django.setup()
-from tests.unit.analytics.test_spark_process import PARENT, Run
-run = Run(Path(sys.argv[1]), PARENT)
+from tests.unit.analytics.test_spark_process import STUBBORN, Run, parent_of
+run = Run(Path(sys.argv[1]), parent_of(STUBBORN))
 while not run.has_started():
     pass
 print(run.session, flush=True)
@@ -266,7 +266,7 @@ def test_no_process_is_left_when_the_worker_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.lengthy
 def test_no_process_is_left_when_the_guard_is_killed(tmp_path: Path) -> None:
-    run = Run(tmp_path, PARENT)
+    run = Run(tmp_path, parent_of(STUBBORN))
     wait_until(run.has_started)
     os.kill(run.session, signal.SIGKILL)
     assert run.end() == Ended(End.BY_ITSELF, 128 + signal.SIGKILL)
