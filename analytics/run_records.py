@@ -166,10 +166,11 @@ class Record:
         match storable(message):
             case {"window": _} as result:
                 self.add_window(result)
-            case {"progress": text, **more}:
+            case {"progress": text, "position": position}:
                 show(text)
-                if position := more.get("position"):
-                    self.add_position(position)
+                self.add_position(position)
+            case {"progress": text}:
+                show(text)
             case {"error": text}:
                 self.error = text
             case unknown:

@@ -123,7 +123,8 @@ CHECKS: Final = [
 def there(shop: Shop, path: str) -> dict[str, str]:
     """Return path parameters that name existing objects."""
     names = {"event-types": "topic", "publishers": "publisher", "retry-policies": "policy"}
-    ids = {"messages": "message", "deliveries": "delivery", "replays": "replay", "subscriptions": "subscription"}
+    ids = {"messages": "message", "deliveries": "delivery", "replays": "replay"}
+    ids |= {"subscriptions": "subscription", "summary-runs": "run"}
     resource = path.split("/")[3]
     found = {
         "name": shop.names.get(names.get(resource, "mailbox"), "") if resource != "summaries" else "volume",

@@ -141,7 +141,7 @@ def test_a_delivery_is_resubmitted_unchanged_from_its_page(rejected: Delivery) -
     assert Delivery.objects.count() == 1
     # A browser sends every end of a line as CR LF.
     sent = admin.post(form_of(rejected), {"body": '{\r\n "n": 1\r\n}'}, follow=True)
-    assert f"This delivery is a resubmission of {rejected.pk}." in sent.content.decode()
+    assert f"This is a resubmission of dlv_{rejected.pk}." in sent.content.decode()
     new = Delivery.objects.latest("id")
     assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
     for one, other in ((rejected, new), (new, rejected)):

@@ -281,7 +281,7 @@ def test_in_the_admin_it_is_published_again_from_its_page(unheard_publisher: Pub
     shown = admin.post(f"{page}resubmit/", {"_form_submitted": "on"}, follow=True).content.decode()
     copy = Message.objects.latest("id")
     assert (copy.copy_of, copy.outcome) == (old.pk, "ROUTED")
-    assert f"This message is a copy of {old.pk}." in shown
+    assert f"This message is a copy of msg_{old.pk}." in shown
     assert f'href="{page}change/"' in shown
     taken = f"/admin/delivery/message/{copy.pk}/"
     assert f"{taken}resubmit/" not in admin.get(f"{taken}change/").content.decode()

@@ -13,7 +13,8 @@ from broker_project.wsgi import application
 
 pytestmark = pytest.mark.django_db
 
-SAMPLES = {"int": "1", "name": "nothing", "slug": "nothing", "path": "nothing", "str": "nothing"}
+IDS = {"int": "1", "message_id": "1", "delivery_id": "1"}
+SAMPLES = IDS | {"name": "nothing", "slug": "nothing", "path": "nothing", "str": "nothing"}
 PARAMETER = re.compile(r"<(?:(\w+):)?\w+>")
 EVERYWHERE = {
     "X-Content-Type-Options": "nosniff",

@@ -162,6 +162,7 @@ _EXISTING: Final = {
     "subscribers": "<mailbox>",
     **{f"{name}s": f"<{name}>" for name in ("message", "publisher", "replay", "subscription")},
     "deliveries": "<delivery>",
+    "summary-runs": "<run>",
 }
 """What stands for a name or a number in the addresses of a collection."""
 

@@ -1,5 +1,6 @@
 """One refused request and its answer, and the shop that requests are sent to: nothing in it may change."""
 
+import datetime as dt
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -173,5 +174,8 @@ def _publish(shop: Shop) -> None:
     replay = shop.call("replays", {"subscriber": names["mailbox"]})
     names["replay"] = str(replay["id"])
     wait_until(lambda: get(f"replays/{names['replay']}")["finished_at"])
+    now = dt.datetime.now(dt.UTC)
+    run = shop.call("summary-runs", {"from": (now - dt.timedelta(hours=1)).isoformat(), "to": now.isoformat()})
+    names["run"] = str(shop.call(f"summary-runs/{run['id']}/cancel")["id"])
     names["unknown"] = str(UNKNOWN)
     names["cursor of event types"] = get("event-types", limit="1")["next"].partition("cursor=")[2].partition("&")[0]
