@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from rest_framework.request import Request
 
 from analytics.metrics import BrokerMetrics
-from broker_project.core.api.views import operation
+from broker_project.core.api.records import operation
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
 

@@ -35,7 +35,7 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from broker_project.core.api.problems import InvalidQuery, ProblemType, register
-from broker_project.core.api.views import Audited, Records, operation, refuse_body, valid
+from broker_project.core.api.records import Audited, Records, operation, refuse_body, valid
 from delivery.status.backlog import backlogs
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
 from subscriptions.models import EventType, Scope

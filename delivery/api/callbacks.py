@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from broker_project.core.api.bodies import RawParser, body_of
 from broker_project.core.api.fields import NullableTime, OneOfField, QueryIdField
 from broker_project.core.api.pagination import Order, PageQuery
-from broker_project.core.api.views import Records
+from broker_project.core.api.records import Records
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.deliveries import HistoryMixin
 from delivery.callbacks.reply import UnknownCallback, reply

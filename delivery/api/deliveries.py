@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, Page, Search, page_of
-from broker_project.core.api.views import Records, operation
+from broker_project.core.api.records import Records, operation
 from delivery.api.searches import SEARCHED, SearchQuery, found_by, searched_deliveries
 from delivery.models import OPEN_SHELF, Attempt, Delivery
 from delivery.status import delivery_search

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from broker_project.core.api.bodies import RawParser
 from broker_project.core.api.fields import NullableText, OneOfField
 from broker_project.core.api.pagination import Order, PageQuery, decoded_cursor, encoded_cursor, query_of, url_of
-from broker_project.core.api.views import operation
+from broker_project.core.api.records import operation
 from delivery.api.publish import HEADERS, NOT_DELIVERED, ONE_EVENT, REFUSALS, max_open_of
 from delivery.api.publish_requests import event_in
 from delivery.api.sync_and_volatile import check_call, check_volatile, is_volatile

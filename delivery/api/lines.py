@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import NullableTime
-from broker_project.core.api.views import operation
+from broker_project.core.api.records import operation
 from delivery.models import Lane, LineEvent
 from delivery.status.line_status import (
     MAX_COUNTED,

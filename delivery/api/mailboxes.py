@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import NullableTime, NumberField, StrictSerializer, WholeNumberField
-from broker_project.core.api.views import Audited, operation, refuse_body
+from broker_project.core.api.records import Audited, operation, refuse_body
 from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.mailbox.fetch_messages import MAX_FETCHED, FetchCall, fetch_together, message_document
 from delivery.mailbox.long_poll import wait_for_messages

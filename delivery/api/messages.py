@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from broker_project.core.api.fields import Base64Field, DecodedField, MultipleValuesField, NullableText, TextField
 from broker_project.core.api.pagination import Order, Page
-from broker_project.core.api.views import Records
+from broker_project.core.api.records import Records
 from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from broker_project.core.api.fields import DecodedField, StrictSerializer, TextField
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import Audited, etag_of, operation, refuse_body, valid
+from broker_project.core.api.records import Audited, etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.operations import cancel_deliveries_of, release_one, try_one_now

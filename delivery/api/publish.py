@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.bodies import RawParser
-from broker_project.core.api.views import operation
+from broker_project.core.api.records import operation
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from broker_project.core.api.examples import RECEIPT
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
-from broker_project.core.api.views import operation
+from broker_project.core.api.records import operation
 from delivery.api.grouped_view import DeferredAnswer, GroupedView
 from delivery.api.mailboxes import mailbox_of, valid_body
 from delivery.mailbox.acknowledge import (

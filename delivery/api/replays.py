@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import Audited, Records, note_dry_run, operation, refuse_body, valid
+from broker_project.core.api.records import Audited, Records, note_dry_run, operation, refuse_body, valid
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of

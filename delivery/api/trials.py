@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import IDS, Base64Field, DecodedField, StrictSerializer, TextField, WholeNumberField
-from broker_project.core.api.views import operation, valid
+from broker_project.core.api.records import operation, valid
 from broker_project.core.json import is_json
 from delivery.models import Delivery, Message
 from delivery.playground import trials

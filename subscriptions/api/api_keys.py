@@ -28,7 +28,7 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import Audited, expected_versions, operation, valid
+from broker_project.core.api.records import Audited, expected_versions, operation, valid
 from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.resources import BROKER_FIELDS, Resource, overlap_field
 from subscriptions.credentials import keys, portal_links

@@ -14,7 +14,7 @@ from broker_project.core.api.bodies import RawParser, body_of
 from broker_project.core.api.fields import StrictModelSerializer, StrictSerializer
 from broker_project.core.api.pagination import Order, query_of
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import Audited, note_dry_run
+from broker_project.core.api.records import Audited, note_dry_run
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.resources import BROKER_FIELDS, Resource
 from subscriptions.import_export import (

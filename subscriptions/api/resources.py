@@ -16,7 +16,7 @@ from broker_project.core.api.bodies import check_length_given
 from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer, WholeNumberField
 from broker_project.core.api.pagination import Order
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
-from broker_project.core.api.views import Records, etag_of, expected_versions, refuse_body, valid
+from broker_project.core.api.records import Records, etag_of, expected_versions, refuse_body, valid
 from subscriptions import edit
 from subscriptions.api.permissions import Needs, ReadOrWrite, publishers_for, subscribers_for
 from subscriptions.headers import validate_headers

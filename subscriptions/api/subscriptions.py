@@ -22,7 +22,7 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import expected_versions, valid
+from broker_project.core.api.records import expected_versions, valid
 from subscriptions import edit
 from subscriptions.api.permissions import OwnSubscriberField, key_of, subscriptions_for
 from subscriptions.api.resources import BROKER_FIELDS, ActivatedResource, HeadersField, overlap_field

@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import resolve
 
-from broker_project.core.api.views import Audited
+from broker_project.core.api.records import Audited
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
 from tests.support import factories

@@ -17,7 +17,7 @@ from broker_project import urls as urls
 from broker_project.core.api import problems
 from broker_project.core.api.bodies import BodyTooLarge, EncodedBody, LengthRequired
 from broker_project.core.api.problems import BAD_REQUEST, FAILED, InvalidQuery, ProblemType, problem_response, register
-from broker_project.core.api.views import expected_versions
+from broker_project.core.api.records import expected_versions
 from broker_project.core.json import strict_json
 from broker_project.stack.folders import ROOT
 from delivery.api.receipts import REFUSALS
