@@ -42,15 +42,6 @@ class DatabaseClock:
         """Return the time in seconds since 1970."""
         return boot_clock.since_boot() + self._offset
 
-    @property
-    def offset(self) -> float:
-        """How many seconds it is ahead of the time since boot: another process of this machine may `take` that."""
-        return self._offset
-
-    def take(self, offset: float) -> None:
-        """Run as it does in the process that says this."""
-        self._offset = offset
-
     def without_jumps(self, seconds: float) -> float:
         """Return what the database's clock would say if it had not jumped ahead in the last `seconds`.
 

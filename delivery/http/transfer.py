@@ -62,6 +62,8 @@ class EncodedRequest:
     url: str
     lines: list[bytes]
     body: bytes
+    signed_at: int = 0
+    """The second since 1970 for which it is signed."""
 
     @property
     def headers(self) -> CaseInsensitiveDict[str]:

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.transfer import EncodedRequest, header_line
 from delivery.statuses import DELIVERY_ID_PREFIX, GROUP_ID_PREFIX
 from delivery.webhook.cloud_event_output import in_payload_format
@@ -115,8 +114,8 @@ class RequestIdentity:
     """Within which its order counts; empty: it has none."""
 
 
-def request_of(delivery: Outgoing) -> EncodedRequest:
-    """Return the next request of `delivery`, all but its number."""
+def request_of(delivery: Outgoing, timestamp: int) -> EncodedRequest:
+    """Return the next request of `delivery`, all but its number, signed for a second since 1970."""
     identity = RequestIdentity(
         delivery.webhook_id,
         attempt=delivery.attempts + 1,
@@ -124,7 +123,7 @@ def request_of(delivery: Outgoing) -> EncodedRequest:
         callback_url=delivery.callback_url,
         ordering_key=delivery.ordering_key,
     )
-    return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(DATABASE_CLOCK.time()))
+    return webhook_request(delivery.content, delivery.destination, identity, timestamp=timestamp)
 
 
 def add_sequence(request: EncodedRequest, sequence: int) -> None:
@@ -155,7 +154,7 @@ def webhook_request(
         lines.append(_signature_line(destination, f"{webhook_id}.{timestamp}.".encode() + body, timestamp))
     if identity.callback_url or identity.possible_duplicate or identity.is_test or identity.ordering_key:
         lines += _rare_lines(identity)
-    return EncodedRequest(destination.method, content.url or destination.url, lines, body)
+    return EncodedRequest(destination.method, content.url or destination.url, lines, body, timestamp)
 
 
 def _signature_line(destination: Destination, signed: bytes, timestamp: int) -> bytes:

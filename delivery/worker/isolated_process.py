@@ -5,12 +5,11 @@ import pickle  # nosec B403
 import signal
 import socket
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from django.conf import settings
 
-from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.webhook.request import Outgoing, add_sequence, request_of
@@ -32,14 +31,13 @@ def run() -> None:
         if not worker.recv(1):
             return  # the worker has ended
         told = os.pread(shared, os.fstat(shared).st_size, SECONDS.size)
-        delivery, sequence, clock_offset = pickle.loads(told)  # noqa: S301 - of our own program # nosec B301
-        DATABASE_CLOCK.take(clock_offset)
-        worker.sendall(pickle.dumps(_answer_to(delivery, sequence, SharedLease(shared), parent)))
+        delivery, sequence, started_at = pickle.loads(told)  # noqa: S301 - of our own program # nosec B301
+        worker.sendall(pickle.dumps(_answer_to(delivery, sequence, started_at, SharedLease(shared), parent)))
 
 
-def _answer_to(delivery: Outgoing, sequence: int, lease: SharedLease, parent: int) -> Answer:
+def _answer_to(delivery: Outgoing, sequence: int, started_at: datetime, lease: SharedLease, parent: int) -> Answer:
     """Send a request and return its answer, once all has been made of it that a worker makes of it."""
-    started_at, request = datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC), request_of(delivery)
+    request = request_of(delivery, int(started_at.timestamp()))
     add_sequence(request, sequence)
     client = HttpClient(egress=settings.EGRESS_POLICY, deadline_seconds=delivery.destination.timeout_seconds)
     client.start(None, request, lease=lease)

@@ -14,13 +14,13 @@ import struct
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from django.conf import settings
 
 from broker_project.core import boot_clock
-from broker_project.core.database_clock import DATABASE_CLOCK
 from delivery.http.transfer import LEASE_ENDED, Answer, RequestNotCompleted
 from delivery.limits import ISOLATED_GRACE_SECONDS, MAX_ISOLATED_PROCESSES
 from delivery.webhook.request import Outgoing
@@ -106,13 +106,13 @@ class IsolatedProcess:
                 return False
         return True
 
-    def send(self, delivery: Outgoing, sequence: int) -> None:
+    def send(self, delivery: Outgoing, sequence: int, started_at: datetime) -> None:
         """Let it send a request.
 
         Raises:
             OSError: it has ended.
         """
-        os.pwrite(self._shared, pickle.dumps((delivery, sequence, DATABASE_CLOCK.offset)), SECONDS.size)
+        os.pwrite(self._shared, pickle.dumps((delivery, sequence, started_at)), SECONDS.size)
         self.socket.send(GO)
         self.is_sending = True
         self.seconds_left = delivery.destination.timeout_seconds + ISOLATED_GRACE_SECONDS
@@ -167,12 +167,12 @@ class Isolation:
                 self._start_later(str(failure))
         return False
 
-    def start(self, slot: Slot, delivery: Outgoing, sequence: int) -> None:
+    def start(self, slot: Slot, delivery: Outgoing, sequence: int, started_at: datetime) -> None:
         """Let the process of a slot send its request."""
         try:
             process = self._processes[slot]
             process.lease.lease_ends_at = slot.line.lease_ends_at
-            process.send(delivery, sequence)
+            process.send(delivery, sequence, started_at)
         except (KeyError, OSError):
             self._unsent.append(slot)
 

@@ -16,6 +16,7 @@ import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
 from broker_project.core import boot_clock
+from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import RowLocked, Rows, array, rows, rows_of_each
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import ActiveHold
@@ -320,10 +321,9 @@ class RoundTrip:
 
     def _build_requests(self) -> None:
         """Build the requests of what is being marked; they leave once the marks are known."""
-        for kind in self._asked:
-            for slot in kind.slots:
-                if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
-                    slot.step.request = request_of(slot.step.delivery)
+        for slot in (slot for kind in self._asked for slot in kind.slots):
+            if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
+                slot.step.request = request_of(slot.step.delivery, int(DATABASE_CLOCK.time()))
 
     def _follow_up(self, kind: Settling) -> None:
         """Record what the statement missed; put back what a sender may not send, though it may be marked."""

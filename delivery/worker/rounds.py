@@ -337,12 +337,15 @@ class Rounds:
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
-            slot.start(delivery, sequence, at=datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC))
+            started_at = datetime.fromtimestamp(DATABASE_CLOCK.time(), UTC)
+            slot.start(delivery, sequence, at=started_at)
             if delivery.needs_isolation:
-                self.isolation.start(slot, delivery, sequence)
+                self.isolation.start(slot, delivery, sequence, started_at)
                 return
             assert isinstance(slot.step, Send)  # noqa: S101 - the only step that is started
-            request = slot.step.request or request_of(delivery)
+            request, signed_at = slot.step.request, int(started_at.timestamp())
+            if request is None or request.signed_at != signed_at:  # so the attempt says when it was signed
+                request = request_of(delivery, signed_at)
             add_sequence(request, sequence)
             self._client.start(slot, request, until=now + delivery.destination.timeout_seconds, lease=line)
 

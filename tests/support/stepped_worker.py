@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 import pytest
@@ -111,8 +112,8 @@ class FakeIsolation:
     def is_ready(self, _slot: Slot) -> bool:
         return True
 
-    def start(self, slot: Slot, delivery: Outgoing, sequence: int) -> None:
-        request = request_of(delivery)
+    def start(self, slot: Slot, delivery: Outgoing, sequence: int, started_at: datetime) -> None:
+        request = request_of(delivery, int(started_at.timestamp()))
         add_sequence(request, sequence)
         self._wire.start(slot, request, until=math.inf, lease=slot.line)
 
