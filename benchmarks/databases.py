@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from django.db import connection, reset_queries
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from analytics.pipeline.job import whole
@@ -41,7 +42,7 @@ from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import MailboxRef
 from delivery.maintenance.partitions import open_days, today
-from delivery.models import Lane
+from delivery.models import Attempt, Delivery, Lane
 from delivery.publish.publish import publish, publish_terms
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
@@ -52,6 +53,8 @@ from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Settlement
+from subscriptions.credentials.portal_links import PORTAL_SCOPES, issue_link
+from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 NOT_SENT: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}
@@ -65,6 +68,24 @@ PARKED: Final = 2
 FETCHED: Final = 10
 """Messages fetched and acknowledged in a round."""
 DAYS: Final = 10
+OF_ADMIN: Final = (
+    "delivery/delivery/{delivery}/change/",
+    "delivery/message/{message}/change/",
+    "delivery/delivery/?status__exact=REJECTED",
+    "delivery/delivery/?from=7d&subscription__subscriber__id__exact={subscriber}",
+    "delivery/deadletter/?subscription__subscriber__id__exact={subscriber}",
+    "delivery/message/?event_type__id__exact={event_type}",
+    "delivery/attempt/?answer=4",
+    "subscriptions/subscriber/?q=pages-77",
+    "analytics/run/live/?sort=-p95",
+    "analytics/run/live/?subscriber={subscriber}",
+    "find/?q=pages-77",
+)
+"""Pages of the admin site of what has ended, and lists that are narrowed or sorted."""
+OF_PORTAL: Final = (
+    *("", "deliveries", "replays", "subscriptions/new", "subscriptions/{subscription}"),
+    *("subscriptions/{subscription}/filter", "deliveries/{delivery}", "messages/{message}"),
+)
 
 WANTED: Final = "wanted"
 PATH: Final = "$$->'Body'->'customer'->>'id'"
@@ -202,7 +223,7 @@ class Configuration:
 
 
 class PagesDatabase:
-    """The database of a large installation, and somebody who opens all pages of its admin site."""
+    """The database of a large installation, and somebody who opens all pages of its admin site and of a portal."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
@@ -229,16 +250,8 @@ class PagesDatabase:
 
     def queries(self) -> dict[str, int]:
         """Return the addresses of all pages, about the newest row of each model, and how many queries each takes."""
-        found = ["/admin/"]
-        for model, pages in site._registry.items():  # noqa: SLF001 - as Django's own documentation generator reads it
-            newest = model._default_manager.order_by("-pk").values_list("pk", flat=True).first()  # noqa: SLF001 - documented
-            root = reverse(admin_urlname(model._meta, SafeString("changelist")))  # noqa: SLF001 - documented
-            paths = [str(known.pattern) for known in pages.get_urls() if not str(known.pattern).startswith("^")]
-            found += [
-                root + path.replace("<path:object_id>", str(newest)) for path in paths if newest or ":" not in path
-            ]
         taken = {}
-        for address in found:
+        for address in (*self._of_models(), *self._of_one_subscriber()):
             cache.clear()
             reset_queries()  # Django keeps some thousands
             with CaptureQueriesContext(connection) as queries:
@@ -246,6 +259,34 @@ class PagesDatabase:
             if answer.status_code == HTTPStatus.OK:
                 taken[address] = len(queries)
         return taken
+
+    def _of_models(self) -> Iterator[str]:
+        yield "/admin/"
+        for model, pages in site._registry.items():  # noqa: SLF001 - as Django's own documentation generator reads it
+            newest = model._default_manager.order_by("-pk").values_list("pk", flat=True).first()  # noqa: SLF001 - documented
+            root = reverse(admin_urlname(model._meta, SafeString("changelist")))  # noqa: SLF001 - documented
+            paths = [str(known.pattern) for known in pages.get_urls() if not str(known.pattern).startswith("^")]
+            yield from (
+                root + path.replace("<path:object_id>", str(newest)) for path in paths if newest or ":" not in path
+            )
+
+    def _of_one_subscriber(self) -> Iterator[str]:
+        """Yield pages of what has ended, narrowed lists, and the pages of a portal, after opening it."""
+        sent = Attempt.objects.latest("pk")
+        delivery = Delivery.objects.select_related("subscription__subscriber").get(pk=sent.delivery_id or 0)
+        assert delivery.subscription  # noqa: S101 - all are stored for subscriptions
+        subscriber = delivery.subscription.subscriber
+        about = {
+            "subscriber": subscriber.pk,
+            "subscription": delivery.subscription.pk,
+            "delivery": delivery.pk,
+            "message": delivery.message_id,
+            "event_type": self._event_type.pk,
+        }
+        _, link = issue_link(subscriber, now=timezone.now(), issuer=Issuer("pages"), scopes=PORTAL_SCOPES)
+        self._browser.post(f"/portal/open/{link}", headers={"Sec-Fetch-Site": "same-origin"})
+        yield from (f"/admin/{path.format(**about)}" for path in OF_ADMIN)
+        yield from (f"/portal/{path.format(**about)}" for path in OF_PORTAL)
 
     def open(self, address: str) -> float:
         """Open a page in a process that has nothing in its cache; return the seconds that its answer takes."""

@@ -51,7 +51,7 @@ def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000
 def run_pages(
     bench: Bench, *, subscribers: int = 10_000, finished: int = 5_000_000, waiting: int = 100_000, rounds: int = 5
 ) -> Outcome:
-    """Open all pages of the admin site beside 5 million deliveries and 10,000 subscribers; show the slowest."""
+    """Open all pages of admin site and portal beside 5 million deliveries and 10,000 subscribers; show the slowest."""
     name, process = f"broker_pages_{os.getpid()}", "benchmarks.databases.PagesDatabase"
     with measured_database(bench.stack.environment, name, process) as (command, _):
         bench.say(f"storing {subscribers:,} subscribers, {finished:,} finished and {waiting:,} waiting deliveries")
