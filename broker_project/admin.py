@@ -1,17 +1,24 @@
-"""Celery beat's schedules in the admin, in its theme."""
+"""Celery beat's schedules in the admin, in its theme; and the history of all changes."""
 
 from typing import Any, ClassVar, Final
 
 from celery.schedules import ParseException
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.text import capfirst
 from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
+from broker_project.accounts.models import Change
 from broker_project.celery import app
-from broker_project.core.admin.model_admin import ModelAdmin, superusers_only
-from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from broker_project.core.admin.lists import text_filter
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, ModelAdmin, column, superusers_only
+from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, link
+from broker_project.core.api.history import API_USER
+from delivery.admin.read_only import ReadOnlyAdmin
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
 
@@ -134,3 +141,52 @@ class ThemedClockedScheduleAdmin(beat.ClockedScheduleAdmin, ModelAdmin):  # type
     """Schedules that run once."""
 
     when_empty = "No time yet. Add one to send a task once, then choose it in a schedule."
+
+
+class KeyFilter(text_filter("API key, by its prefix", "key")):  # type: ignore[misc]
+    """Changes that were made with a key."""
+
+    def queryset(self, request: HttpRequest, queryset: "QuerySet[Any]") -> "QuerySet[Any]":  # noqa: ARG002
+        """Return the rows of the key."""
+        prefix = self.value()
+        of_key = {"user__username": API_USER, "change_message__startswith": prefix}
+        return queryset.filter(**of_key) if prefix else queryset
+
+
+VERBS: Final = {ADDITION: "added", CHANGE: "changed", DELETION: "deleted"}
+
+
+def _who(change: Change) -> str:
+    """Return the name of a person, or the prefix and the label of a key."""
+    name = str(change.user)
+    return f"key {change.change_message.partition(': ')[0]}" if name == API_USER else name
+
+
+def _about(change: Change) -> object:
+    """Return what was changed, as a link if it has a page and was not deleted."""
+    kind = f"{capfirst(change.content_type.name)}: " if change.content_type else ""
+    address = change.get_admin_url() if change.action_flag != DELETION else None
+    text = f"{kind}{change.object_repr}"
+    return link(address, text) if address else text
+
+
+def _done(change: Change) -> str:
+    """Return what was done to it."""
+    said = change.get_change_message()
+    return said.partition(": ")[2] if str(change.user) == API_USER else said or VERBS[change.action_flag]
+
+
+@admin.register(Change)
+class HistoryAdmin(ReadOnlyAdmin[Change]):
+    """Who changed what: people in the admin site, and clients with API keys."""
+
+    when_empty = "Nobody has changed anything yet. What people and API keys change appears here."
+    list_display = ("action_time", "who", "about", "done")
+    fields = ("action_time", "who", "about", "done")
+    list_filter = (("user", AutocompleteSelectFilter), KeyFilter, "content_type", "action_flag")
+    list_select_related = ("user", "content_type")
+    time_column = "action_time"
+
+    who = column("who", _who)
+    about = column("about", _about)
+    done = column("what", _done)

@@ -59,6 +59,7 @@ FOLDED_UP: Final[dict[str, tuple[Item, ...]]] = {
         ("calendar_month", "delivery.storageday"),
         ("person", "auth.user"),
         ("group", "auth.group"),
+        ("manage_history", "accounts.change"),
         ("lock_clock", "accounts.failedlogin"),
     ),
 }

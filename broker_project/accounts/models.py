@@ -1,7 +1,8 @@
-"""Second factors, one for each person, and their recovery codes; failed logins; which groups are installed roles."""
+"""Second factors, one for each person, and their recovery codes; failed logins; installed roles; the history."""
 
 from axes.models import AccessAttempt
 from django.conf import settings
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.db import models
 
@@ -48,6 +49,15 @@ class FailedLogin(AccessAttempt):  # type: ignore[misc]  # axes has no annotatio
 
     def __str__(self) -> str:
         return f"{self.username} from {self.ip_address}"
+
+
+class Change(LogEntry):
+    """What a person did in the admin site, or a client with an API key."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "change"
+        verbose_name_plural = "history"
 
 
 class InstalledRole(models.Model):

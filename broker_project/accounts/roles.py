@@ -23,12 +23,13 @@ OPERATED: Final = (
     | _named("delivery", "view_payload", "replay", "change_delivery", "change_mailbox")
     | _named("subscriptions", "pause")
     | _named("analytics", "add_run")
+    | _named("accounts", "view_change")
 )
 ADMINISTERED: Final = (
     OF_THE_BROKER
     | Q(content_type__app_label="django_celery_beat")
     | _named("auth", "view_user", "add_user", "change_user", "view_group")
-    | _named("accounts", "view_failedlogin")
+    | _named("accounts", "view_change", "view_failedlogin")
 )
 ROLES: Final = {"Viewer": VIEWED, "Operator": OPERATED, "Administrator": ADMINISTERED}
 """The permissions of each role. All else takes a superuser."""

@@ -1,3 +1,4 @@
+import django.contrib.admin.models
 import django.db.models.deletion
 import broker_project.core.encryption
 from django.conf import settings
@@ -7,7 +8,11 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [("auth", "0012_alter_user_first_name_max_length"), ("axes", "0010_accessattemptexpiration")]
+    dependencies = [
+        ("auth", "0012_alter_user_first_name_max_length"),
+        ("axes", "0010_accessattemptexpiration"),
+        ("admin", "0003_logentry_add_action_flag_choices"),
+    ]
 
     operations = [
         migrations.CreateModel(
@@ -66,5 +71,18 @@ class Migration(migrations.Migration):
             fields=[],
             options={"verbose_name": "failed login", "proxy": True, "indexes": [], "constraints": []},
             bases=("axes.accessattempt",),
+        ),
+        migrations.CreateModel(
+            name="Change",
+            fields=[],
+            options={
+                "verbose_name": "change",
+                "verbose_name_plural": "history",
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("admin.logentry",),
+            managers=[("objects", django.contrib.admin.models.LogEntryManager())],
         ),
     ]

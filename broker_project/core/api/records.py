@@ -1,6 +1,7 @@
 """What views declare: records with their fields, filters and order, and single operations.
 
-Every change over the API is logged as `api.changed`. `ETag` and `If-Match` name the version of a record.
+Every change over the API is logged as `api.changed`, and is in the history of what was changed. `ETag` and `If-Match`
+name the version of a record.
 """
 
 import re
@@ -21,6 +22,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from broker_project.core.api.fields import StrictSerializer
+from broker_project.core.api.history import write_history
 from broker_project.core.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
 
 Record = TypeVar("Record", bound=Model)
@@ -65,20 +67,25 @@ def note_dry_run(request: Request, asked: Mapping[str, Any]) -> bool:
 
 
 class Audited(APIView):
-    """A view whose changes are logged: with the key, the address and the names of the fields, not their values."""
+    """A view whose changes are noted: with the key, the address and the names of the fields, not their values."""
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """Log the change, if there was one."""
+        """Log the change, if there was one, and write it to the history."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         is_done = answer.status_code < 400  # noqa: PLR2004 - where errors begin
         if is_done and request.method not in SAFE_METHODS and not request.META.get(DRY_RUN):
-            log.info(
-                "api.changed",
-                key=getattr(request.auth, "prefix", ""),
-                method=request.method,
-                path=request.get_full_path(),
-                fields=sorted(map(str, request.data if isinstance(request.data, Mapping) else ())),
-                **({"created": answer["Location"].rpartition("/")[2]} if "Location" in answer else {}),
+            key, path = request.auth, request.get_full_path()
+            fields = sorted(map(str, request.data if isinstance(request.data, Mapping) else ()))
+            created = answer["Location"].rpartition("/")[2] if "Location" in answer else ""
+            named = {"created": created} if created else {}
+            prefix, label = (getattr(key, name, "") for name in ("prefix", "label"))
+            log.info("api.changed", key=prefix, method=request.method, path=path, fields=fields, **named)
+            write_history(
+                by=f"{prefix} ({label})" if label else prefix,
+                method=str(request.method),
+                path=path,
+                fields=fields,
+                created=created,
             )
         return answer
 

@@ -5,16 +5,22 @@ import re
 from typing import Any, Final
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import resolve
+from django.utils import timezone
+from django.utils.html import strip_tags
 
+from broker_project import admin as history
+from broker_project.accounts.tasks import forget
+from broker_project.core.api.history import API_USER, KEPT
 from broker_project.core.api.records import Audited
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM, messages_of
+from tests.support.admin import SUBSCRIPTION_FORM, admin_user, messages_of
 from tests.support.api import SUBSCRIBER_FORM, Answer, client_with
 
 pytestmark = pytest.mark.django_db
@@ -202,6 +208,46 @@ def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytes
     ]
     assert "hidden" not in caplog.text
     assert token not in caplog.text
+
+
+@pytest.mark.behaviour("1.11")
+def test_the_history_has_what_people_and_keys_changed(admin: Client) -> None:
+    key, token = factories.api_key(label="deploy")
+    client, shop = client_with(token), factories.subscriber("shop_7")
+    store = {"name": "store", "headers": {"X-A": "tell-nobody"}}
+    assert client.post("/api/v1/subscribers", store, JSON).status_code == 201
+    assert client.patch("/api/v1/subscribers/shop_7", {"description": "x"}, headers=ANY).status_code == 200
+    wanted = factories.subscription(shop)
+    assert client.post(f"/api/v1/subscriptions/{wanted.pk}/pause", {"reason": "now"}, JSON).status_code == 200
+    assert client.delete("/api/v1/subscribers/store", headers=ANY).status_code == 204
+    admin.post(f"{ROOT}/subscriber/{shop.pk}/inactivate/", CONFIRMED)
+    page = admin.get("/admin/accounts/change/")
+    shown = [
+        (str(history._who(one)), strip_tags(str(history._about(one))), history._done(one))
+        for one in page.context["cl"].result_list
+    ]
+    by = f"key {key.prefix} (deploy)"
+    assert shown == [
+        ("admin", "Subscriber: shop_7", "The status is now INACTIVE."),
+        (by, "Subscriber: subscribers/store", "DELETE /api/v1/subscribers/store"),
+        (by, f"Subscription: subscriptions/{wanted.pk}/pause", f"POST /api/v1/subscriptions/{wanted.pk}/pause: reason"),
+        (by, "Subscriber: subscribers/shop_7", "PATCH /api/v1/subscribers/shop_7: description"),
+        (by, "Subscriber: store", "POST /api/v1/subscribers: headers, name"),
+    ]
+    assert "tell-nobody" not in page.content.decode()
+    of_key = admin.get(f"/admin/accounts/change/?key={key.prefix}")
+    assert len(of_key.context["cl"].result_list) == 4
+    assert "PATCH /api/v1/subscribers/shop_7" in admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").content.decode()
+    assert not User.objects.get(username=API_USER).is_active
+
+
+def test_changes_over_the_api_are_forgotten_after_a_time_and_those_of_people_never(management: Client) -> None:
+    management.post("/api/v1/subscribers", {"name": "shop"}, JSON)
+    LogEntry.objects.create(user=admin_user("bob"), action_flag=CHANGE, object_repr="one")
+    LogEntry.objects.update(action_time=timezone.now() - KEPT)
+    management.post("/api/v1/subscribers", {"name": "store"}, JSON)
+    forget()
+    assert {*LogEntry.objects.values_list("object_repr", flat=True)} == {"one", "store"}
 
 
 def test_reads_and_refusals_are_not_in_the_audit_log(caplog: pytest.LogCaptureFixture, management: Client) -> None:

@@ -1,0 +1,71 @@
+"""Changes over the API in the history of the admin site, beside those of people.
+
+Django's history wants a user: it is an inactive one, who can do nothing, and whose name no form accepts.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from django.apps import apps
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.db import Error
+from django.db.models import Model
+from django.utils import timezone
+
+from broker_project.core.api.fields import id_of
+
+API_USER: Final = "(API)"
+KEPT: Final = dt.timedelta(days=400)
+"""As long as summaries are, by default; what people did is kept for good."""
+ROOT: Final = "/api/v1/"
+FLAGS: Final = {"DELETE": DELETION}
+MAX_NAME: Final = 200
+"""As the column has it."""
+
+log = structlog.get_logger(__name__)
+
+
+def write_history(*, by: str, method: str, path: str, fields: Sequence[str], created: str) -> None:
+    """Note a change that was made with the key `by`; one that cannot be noted is in the log only.
+
+    `created` is the name or id of what it has created, if that is in the path of nothing else.
+    """
+    try:
+        kind, given = _kind_and_name(path, created)
+        pk = _pk_of(kind, given) if kind else None
+        user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
+        LogEntry.objects.create(
+            user=user,
+            content_type=ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
+            object_id=None if pk is None else str(pk),
+            object_repr=(created or path.removeprefix(ROOT))[:MAX_NAME],
+            action_flag=ADDITION if created else FLAGS.get(method, CHANGE),
+            change_message=f"{by}: {method} {path}" + (f": {', '.join(fields)}" if fields else ""),
+        )
+    except Error as failure:
+        log.warning("api.change_not_in_history", path=path, reason=failure)
+
+
+def _kind_and_name(path: str, created: str) -> tuple[type[Model] | None, str]:
+    """Return the model that an address is about, None if it is about none, and the id or name in it."""
+    listed, _, rest = path.removeprefix(ROOT).partition("?")[0].partition("/")
+    singular = re.sub("ies$", "y", listed).removesuffix("s").replace("-", "")
+    found = [model for model in apps.get_models() if model._meta.model_name == singular]  # noqa: SLF001 - documented
+    return (found[0] if len(found) == 1 else None), rest.partition("/")[0] or created
+
+
+def _pk_of(kind: type[Model], given: str) -> int | None:
+    """Return the id of a record that an address names; None if it is gone."""
+    if not hasattr(kind, "name"):
+        return id_of(given.rpartition("_")[2])
+    return kind._default_manager.filter(name=given).values_list("pk", flat=True).first()  # noqa: SLF001 - documented
+
+
+def forget_old_changes() -> None:
+    """Delete changes over the API that are older than `KEPT`."""
+    LogEntry.objects.filter(user__username=API_USER, action_time__lt=timezone.now() - KEPT).delete()
