@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -13,6 +14,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core import signing
 from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -67,6 +69,8 @@ class Act:
     """Those that it does something to."""
     do: Callable[[Sequence[int]], Sequence[int]]
     """Does it, and returns those that it was done to."""
+    at_once: int = 200
+    """Deliveries of one transaction."""
 
     def applies_to(self, ids: Sequence[int]) -> QuerySet[Delivery]:
         """Return those of these deliveries that it does something to."""
@@ -74,20 +78,22 @@ class Act:
 
     def run(self, request: HttpRequest, ids: Sequence[int]) -> int:
         """Do it, note it in the history of each, and return to how many it was done."""
-        done = self.do(ids)
-        rows = Delivery.objects.filter(pk__in=done)
-        LogEntry.objects.log_actions(request.user.pk or 0, rows, CHANGE, f"{self.done}.")
-        return len(done)
+        number = 0
+        for first in range(0, len(ids), self.at_once):
+            with transaction.atomic():
+                done = self.do(ids[first : first + self.at_once])
+                rows = Delivery.objects.filter(pk__in=done)
+                LogEntry.objects.log_actions(request.user.pk or 0, rows, CHANGE, f"{self.done}.")
+            number += len(done)
+        return number
 
 
 def _resubmit(ids: Sequence[int]) -> list[int]:
     sent = []
     for one in ids:
-        try:
-            resubmit(one, publish_terms(), edit=None, max_bytes=settings.MAX_BODY_BYTES)
-        except (NotResubmittable, NoLongerKept, Refusal):
-            continue
-        sent.append(one)
+        with suppress(NotResubmittable, NoLongerKept, Refusal):
+            resubmit(one, publish_terms(), edit=None, max_bytes=settings.MAX_BODY_BYTES, once=True)
+            sent.append(one)
     return sent
 
 
@@ -118,6 +124,7 @@ RESUBMIT: Final = Act(
     "replay",
     Q(status__in=[*RESUBMITTABLE], closed_on__lt=OPEN_SHELF) & ~Q(SENT_AGAIN),
     _resubmit,
+    at_once=1,
 )
 ACTS: Final = {act.name: act for act in (RESUBMIT, RELEASE, TRY_NOW, CANCEL)}
 
@@ -159,8 +166,9 @@ def all_page(pages: Any, request: HttpRequest) -> HttpResponse:
     ids = ids[:MAX_COUNTED]
     statuses = Counter(Delivery.objects.filter(pk__in=ids).values_list("status", flat=True))
     by_act = [(act, act.applies_to(ids).count()) for act in offered.values()]
+    newest = ids[0] + 1 if ids else stopped  # what comes later was not asked about
     acts = [
-        (act, act.phrase.format(at_least(number, is_cut=is_cut)), _seal(act, total=number))
+        (act, act.phrase.format(at_least(number, is_cut=is_cut)), _seal(act, total=number, key=newest))
         for act, number in by_act
         if number or is_cut
     ]
@@ -171,7 +179,7 @@ def all_page(pages: Any, request: HttpRequest) -> HttpResponse:
 
 def _seal(act: Act, **more: Any) -> str:
     """Return how far an act is, signed."""
-    began = {"act": act.name, "key": None, "seen": 0, "done": 0, "began": timezone.now().timestamp()}
+    began = {"act": act.name, "seen": 0, "done": 0, "began": timezone.now().timestamp()}
     return signing.dumps({**began, **more}, salt=SALT)
 
 

@@ -301,10 +301,16 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; messages without a delivery are in the list of messages."""
-        if request.GET.get(ReasonFilter.parameter_name) == UNKNOWN_DESTINATION:
-            return HttpResponseRedirect(
-                f"{reverse('admin:delivery_message_changelist')}?outcome__exact={UNKNOWN_DESTINATION}"
-            )
+        asked = request.GET.copy()
+        reasons = asked.getlist(ReasonFilter.parameter_name)
+        if UNKNOWN_DESTINATION in reasons:
+            there = f"{reverse('admin:delivery_message_changelist')}?outcome__exact={UNKNOWN_DESTINATION}"
+            if reasons == [UNKNOWN_DESTINATION]:
+                return HttpResponseRedirect(there)
+            asked.setlist(ReasonFilter.parameter_name, [one for one in reasons if one != UNKNOWN_DESTINATION])
+            link = format_html('<a href="{}">{}</a>', there, MESSAGES_WITHOUT_DELIVERY)
+            self.message_user(request, format_html("{} are in a list of their own.", link), messages.INFO)
+            return HttpResponseRedirect(f"{self.list_url()}?{asked.urlencode()}")
         return super().changelist_view(request, extra_context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:

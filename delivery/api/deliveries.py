@@ -236,6 +236,8 @@ class DeadLetters(Records[Delivery]):
         event_type_id = event_type.pk if event_type else None
         find = partial(delivery_search.dead_letters, reasons, ids, event_type_id=event_type_id)
         if query.keys() & {*SEARCHED}:
+            rows = rows.filter(status__in=reasons)
+            rows = rows if ids is None else rows.filter(subscription_id__in=ids)
             return searched_deliveries(rows, self.order, query, find)
         return page_of(rows, self.order, query, Search(found_by(find)))
 

@@ -56,19 +56,21 @@ class Edit:
     """None for the message's own."""
 
 
-def resubmit(delivery_id: int, terms: PublishTerms, *, edit: Edit | None, max_bytes: int) -> int:
+def resubmit(delivery_id: int, terms: PublishTerms, *, edit: Edit | None, max_bytes: int, once: bool = False) -> int:
     """Create a new delivery behind those that wait, and return its id; the old one does not change.
 
     An edited body is validated like a publish and stored as a message. A reply to a callback is sent as it was posted.
 
     Raises:
-        NotResubmittable: it does not exist or cannot be resubmitted.
+        NotResubmittable: it does not exist, cannot be resubmitted, or was resubmitted already and this is for `once`.
         NoLongerKept: its message is deleted.
         Refusal: the edited body is not accepted.
     """
     with transaction.atomic():
         rows(LOCK)
         old = _resubmittable(delivery_id, edit)
+        if once and Delivery.objects.filter(resubmit_of=delivery_id).exists():
+            raise NotResubmittable("It was resubmitted already.")
         if not rows("SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE", [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
         if old.subscription_id is None:

@@ -86,13 +86,13 @@ class KeysetPage(ListPage):
     def search(self, request: HttpRequest) -> Search | None:
         """Return how the filtered rows are found; None: the database finds them, along the key."""
         pages = self.model_admin
+        of_contents = pages.of_contents(request.GET)
         along = None if self.query else pages.candidates(request.GET)
-        if self.query or not (along or self.has_active_filters):
+        if not of_contents and (self.query or not (along or self.has_active_filters)):
             return None
         times = [spec for spec in self.filter_specs if isinstance(spec, TimeFilter)]
         low, high = pages.ids_between(times[0].begin, times[0].end) if times else (0, MAX_ID)
-        rows = self.model._default_manager.all()  # noqa: SLF001 - documented by Django
-        of_contents = pages.of_contents(request.GET)
+        rows = self.queryset.order_by() if self.query else self.model._default_manager.all()  # noqa: SLF001 - documented
 
         def kept(ids: Sequence[int]) -> Collection[int]:
             found = [*self.queryset.filter(pk__in=ids).order_by().values_list("pk", flat=True)]
@@ -159,11 +159,11 @@ def _moment(text: str | None, now: dt.datetime) -> dt.datetime | None:
         return now - SINCE[text][1]
     try:
         parsed = parse_datetime(text)
-    except ValueError:
-        parsed = None
-    if parsed is None:
-        raise IncorrectLookupParameters
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+        if parsed is None:
+            raise IncorrectLookupParameters
+        return parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError):
+        raise IncorrectLookupParameters from None
 
 
 def time_filter(of_column: str) -> type[TimeFilter]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from django.contrib import admin, messages
 from django.contrib.admin import widgets
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied, ValidationError
 from django.db.models import PROTECT, Choices, DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -262,10 +263,14 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         """Show the list, or run an action on chosen rows, if the user may."""
         if not set(request.POST.getlist("action")) <= {"", *self.get_actions(request)}:
             raise PermissionDenied
-        if any("\0" in value for values in request.GET.lists() for value in values[1]):
-            raise BadRequest  # PostgreSQL would refuse it
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title, **(extra_context or {})})  # type: ignore[no-any-return]
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return the list, narrowed as its address says."""
+        if any("\0" in value for values in request.GET.lists() for value in values[1]):
+            raise BadRequest  # PostgreSQL would refuse it
+        return super().get_changelist_instance(request)  # type: ignore[no-any-return]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Tell whether a condition is among the list's filters."""

@@ -413,6 +413,7 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     page = admin.get(address).text
     assert ["Release 5" in page, "Cancel 5" in page, "Resubmit" in page] == [True, True, False]
     to_release, _ = re.findall('name="state" value="([^"]+)"', page)
+    broker.publish_bodies(filtered.event_type, UNREADABLE)  # which nobody was asked about
     reader = browser_with("delivery.view_delivery")
     assert reader.post(address, {"state": to_release}).status_code == 403
     assert admin.post(address, {"state": to_release[:-1]}).status_code == 400
@@ -420,11 +421,13 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     monkeypatch.setattr(bulk, "monotonic", lambda: float(next(moments)))
     under_way = admin.post(address, {"state": to_release}).text
     assert ("Released: 2 of 5" in under_way, "left. This page goes on by itself" in under_way) == (True, True)
-    assert broker.statuses(filtered).count("HELD") == 3
+    assert broker.statuses(filtered).count("HELD") == 4
     (state,) = re.findall('name="state" value="([^"]+)"', under_way)
     while (answer := admin.post(address, {"state": state})).status_code == 200:
         (state,) = re.findall('name="state" value="([^"]+)"', answer.text)
-    assert (answer["Location"], broker.statuses(filtered).count("HELD")) == (listed, 0)
+    assert (answer["Location"], broker.statuses(filtered).count("HELD")) == (listed, 1)
+    assert Delivery.objects.get(status="HELD") == Delivery.objects.filter(subscription=filtered).latest("pk")
+    assert admin.get(f"{address}&idempotency_key=%00").status_code == 400
     assert "Released: 5 deliveries." in admin.get(listed).text
     assert admin.get(address.partition("?")[0])["Location"].endswith("/delivery/?")
 
@@ -446,6 +449,8 @@ def test_chosen_deliveries_are_cancelled_and_resubmitted_once(wanted: Subscripti
     for times in (1, 0):
         again = admin.post(changelist, chosen(failed, action="resubmit_chosen", confirmed="yes"), follow=True)
         assert f"Resubmitted: {times} deliver" in again.text
+    assert Delivery.objects.filter(resubmit_of=failed.pk).count() == 1
+    assert bulk.RESUBMIT.do([failed.pk]) == [], "somebody else may have done it meanwhile"
     assert Delivery.objects.filter(resubmit_of=failed.pk).count() == 1
 
 

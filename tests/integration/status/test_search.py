@@ -155,7 +155,9 @@ def test_lists_of_the_admin_are_narrowed_by_all_of_it(searching: Client, stored:
     assert shown(searching, kind, filter=OPEN, to="2026-01-01T00:00:00")[0] == []
     found, page = shown(searching, kind, header="X-Team: blue", **{"from": "24h"})
     assert (found, "time: Last 24 hours" in page, "X-Team: blue" in page) == (odd, True, True)
-    for wrong in ({"from": "yesterday"}, {"filter": "$$->"}, {"p": "x"}):
+    for team, is_found in (("blue", True), ("red", False)):
+        assert shown(searching, kind, q=odd[0], header=f"X-Team: {team}")[0] == odd[:1] * is_found
+    for wrong in ({"from": "yesterday"}, {"from": "0001-01-01T00:00:00+14:00"}, {"filter": "$$->"}, {"p": "x"}):
         assert searching.get(f"/admin/delivery/{kind}/", wrong).headers["Location"].endswith("?e=1")
 
 
@@ -180,11 +182,17 @@ def test_several_statuses_a_subscriber_and_time_narrow_every_list_of_deliveries(
     since = (timezone.now() - dt.timedelta(hours=1)).isoformat()
     dead = management.get("/api/v1/dead-letters", {"reason": "FAILED,EXPIRED", "from": since}).json()["items"]
     assert [one["id"] for one in dead] == ids[1:3]
+    key = {"idempotency_key": "order-7"}  # of ids[1], which FAILED
+    for asked, expected in (({}, ids[1:2]), ({"reason": "EXPIRED"}, []), ({"subscriber": "nobody"}, [])):
+        assert [one["id"] for one in management.get("/api/v1/dead-letters", asked | key).json()["items"]] == expected
     assert management.get(MESSAGES, {"outcome": "ROUTED,UNROUTED"}).json()["items"]
     assert management.get(DELIVERIES, {"status": "FAILED,SENT"}).status_code == 400
     reader = browser_with("delivery.view_deadletter")
     page = reader.get("/admin/delivery/deadletter/", {"reason": ["FAILED", "EXPIRED"], "from": "1h"})
     assert [one.pk for one in page.context["cl"].result_list] == ids[1:3]
+    for reasons in (["FAILED", "DEAD_LETTERED"], ["DEAD_LETTERED", "FAILED"]):
+        page = reader.get("/admin/delivery/deadletter/", {"reason": reasons}, follow=True)
+        assert [one.pk for one in page.context["cl"].result_list] == ids[1:2]
 
 
 @pytest.mark.behaviour("2.16")
