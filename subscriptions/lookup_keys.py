@@ -116,12 +116,14 @@ class KeyRange:
     """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it in an array."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Lookup:
     """Where a message's candidates are."""
 
     keys: tuple[Key, ...]
     ranges: tuple[KeyRange, ...]
+    was_plain: bool = False
+    """Whether there were some last time, not too many, and all without filter, mailbox and ordering keys."""
 
 
 Known = Mapping[Key, tuple[str, ...]]

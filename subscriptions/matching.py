@@ -19,6 +19,8 @@ MAX_PATHS: Final = 32
 """Paths of an event type that are looked up; filters with further ones are evaluated for each message."""
 PATIENCE: Final = 64
 """Look-ups that met unknown paths, until one of these replaces the path that was met least recently."""
+MAX_PLAIN: Final = 1_000
+"""Candidates of a look-up that are chosen while they are stored: for more, a statement of its own costs little."""
 
 _known: dict[Key, tuple[str, ...]] = {}
 """The paths that this process has learned. The terms between known paths are all read, so an unknown or unused path
@@ -60,10 +62,7 @@ Its lock (ROW SHARE) is taken before the statement looks at the data and held un
 subscription takes an EXCLUSIVE lock, so each waits for the other, while publishers do not wait for each other and write
 nothing to the subscriptions' rows. Every statement that chooses the subscriptions of new deliveries has it.
 """
-CANDIDATES: Final = f"""
-SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.ordering_key, s.filter_term
-  FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
-         WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
+REACHED: Final = f"""
  CROSS JOIN LATERAL (
    SELECT id, subscriber_id, position, filter, filter_term, delivery_mode FROM subscriptions_subscription
     WHERE COALESCE(event_type_id, 0) = k.event_type_id AND event_pattern = k.event_pattern
@@ -72,13 +71,18 @@ SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.or
    OFFSET 0) s
  CROSS JOIN LATERAL (
    SELECT ordering_key FROM subscriptions_subscriber WHERE id = s.subscriber_id AND status = 'ACTIVE' LIMIT 1) u
- WHERE {NO_DELETION}
- ORDER BY s.subscriber_id, s.position, s.id
-"""
-"""Queried by every publish, so that a change counts from the next one on.
+ WHERE {NO_DELETION}"""
+"""Joins ranges `k` of the index with the subscriptions `s` in them and their subscribers `u`, both active.
 
 LATERAL with OFFSET or LIMIT forces one look-up by index for each key and subscriber, however few the planner expects.
 """
+CANDIDATES: Final = f"""
+SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.ordering_key, s.filter_term
+  FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
+         WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number){REACHED}
+ ORDER BY s.subscriber_id, s.position, s.id
+"""
+"""Queried by every publish, so that a change counts from the next one on."""
 
 
 class Match(NamedTuple):
@@ -113,7 +117,20 @@ def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Lookup], dict[Loo
                 lookup: lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))
                 for lookup, lists in merged.items()
             }
+            for lookup, candidates in ordered.items():
+                lookup.was_plain = 0 < len(candidates) <= MAX_PLAIN and all(map(_is_plain, candidates))
             return lookups, ordered
+
+
+def _is_plain(candidate: Match) -> bool:
+    return not (candidate.filter or candidate.is_pulled or candidate.key_path)
+
+
+def plain_lookups(messages: Sequence[Addressed]) -> list[Lookup]:
+    """Return each message's look-up; none if one of them has found nothing, or a filter, a mailbox or ordering keys."""
+    known = dict(_known)
+    lookups = [lookup_of(message, known) for message in messages]
+    return lookups if all(lookup.was_plain for lookup in lookups) else []
 
 
 def _look_up(

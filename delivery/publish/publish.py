@@ -22,8 +22,9 @@ from delivery.publish.errors import RefusedItems, TooManyDeliveries
 from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, earlier_uses, remember
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
 from delivery.publish.routing import Route, routes_of
-from delivery.publish.store import Accepted, NewMessage, store
+from delivery.publish.store import Accepted, NewMessage, choose_and_store, store
 from delivery.publish.together import together
+from subscriptions.models import EventKind
 
 MAX_GROUP_DELIVERIES: Final = 10_000
 """Publications that together would become more are stored one by one, so that the first does not wait for the last."""
@@ -215,8 +216,28 @@ def _log_published(messages: Sequence[NewMessage], answers: Sequence[Accepted]) 
             message_log.info("message.published", message_id=answer.id, **about, **counts)
 
 
+def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequence[list[Accepted] | Exception]:
+    return _publish_plain(publications, terms) or _publish_any(publications, terms)
+
+
+def _publish_plain(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted]]:
+    """Publish in one statement where nothing has to be found out first, as in most cases; else return nothing."""
+    messages = [message for one in publications for message in one.messages]
+    if not all(map(_is_plain, messages)) or any(one.max_open is not None for one in publications):
+        return []
+    stored = choose_and_store(messages, max_deliveries=min(terms.max_deliveries, MAX_GROUP_DELIVERIES))
+    answers = iter(stored or ())
+    return [[*islice(answers, len(one.messages))] for one in publications] if stored else []
+
+
+def _is_plain(message: NewMessage) -> bool:
+    return message.kind == EventKind.TOPIC and not (
+        message.idempotency_key or message.destination or message.ttl is not None or message.not_before
+    )
+
+
 @transaction.atomic
-def _publish(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
+def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
     progress = [_Progress(*one) for one in publications]
     uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
     with ExitStack() as rooms:

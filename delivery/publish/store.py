@@ -1,17 +1,19 @@
 """Store messages with their deliveries: one statement for all of them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import orjson
 from django.db import transaction
 
-from broker_project.core.db import rows
+from broker_project.core.db import array, rows
 from delivery.dispatch import notify
 from delivery.filing import MAIN_LINE
 from delivery.mailbox import long_poll
+from delivery.models import MessageOutcome
 from delivery.publish.draft import Draft, document_of
 from delivery.publish.idempotency import fingerprint_of
 from delivery.publish.routing import (
@@ -25,28 +27,36 @@ from delivery.publish.routing import (
     sender_lines,
 )
 from subscriptions.filters import Document, Work
+from subscriptions.matching import REACHED, plain_lookups
 from subscriptions.models import EventKind
 
+RANGE_COLUMNS: Final = ("lookup", "event_type_id", "event_pattern", "header_filter", "low", "high")
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_group")
 
 RARE: Final = ("destination", "ttl", "not_before", "copy_of")
 """Message columns that are left out where they are None."""
 
-MESSAGES: Final = """
-WITH message AS MATERIALIZED (
+
+def _messages(more: LiteralString, deliveries: LiteralString = "") -> LiteralString:
+    """Return the CTEs that store messages, with `more` columns of their JSON; `deliveries` joins how many each has."""
+    return f"""
+message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.*, clock_timestamp() + make_interval(secs => m.ttl) AS expires_at
     FROM (
     SELECT * FROM unnest(%(body)s::bytea[]) WITH ORDINALITY AS b (body, position)
       JOIN json_to_recordset(%(messages)s::json)
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
               filter_string text, destination text, ttl float8, not_before timestamptz, copy_of bigint,
-              outcome text, deliveries_count int)
-     USING (position) ORDER BY position) m),
+              outcome text, {more})
+     USING (position){deliveries} ORDER BY position) m),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
                                 destination, expires_at, not_before, copy_of, outcome, deliveries_count, published_at)
   SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, destination,
          expires_at, not_before, copy_of, outcome, deliveries_count, clock_timestamp() FROM message),"""
+
+
+MESSAGES: Final = f"WITH {_messages('deliveries_count int')}"
 
 PENDING: Final = """
 lined_up AS (
@@ -128,6 +138,36 @@ are ordering keys (4.18).
 STORE_GROUPS: Final = MESSAGES + SOME_GROUPED + RESULT
 """The same where some messages are QUEUE messages."""
 
+_COUNTED: Final = """
+      JOIN counted USING (lookup)
+     WHERE (SELECT bool_and(is_plain IS TRUE) AND sum(deliveries_count * uses) <= %(max_deliveries)s
+              FROM unnest(%(uses)s::bigint[]) WITH ORDINALITY AS u (uses, lookup) LEFT JOIN counted USING (lookup))"""
+CHOOSE_AND_STORE: Final = f"""
+WITH candidate AS MATERIALIZED (
+  SELECT k.lookup, s.id, s.subscriber_id, s.position,
+         s.filter = '' AND s.delivery_mode = 'PUSH' AND u.ordering_key = '' AS is_plain
+    FROM unnest(%(lookup)s::bigint[], %(event_type_id)s::bigint[], %(event_pattern)s::text[],
+                %(header_filter)s::text[], %(low)s::text[], %(high)s::text[])
+           AS k (lookup, event_type_id, event_pattern, filter_string, low, high){REACHED}),
+counted AS MATERIALIZED (
+  SELECT lookup, count(*)::int AS deliveries_count, bool_and(is_plain) AS is_plain FROM candidate GROUP BY lookup),
+{_messages("lookup bigint", _COUNTED)}
+lined_up AS (
+  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
+  SELECT m.id, l.id, c.id, 'PENDING', octet_length(m.body)
+    FROM message m JOIN candidate c USING (lookup)
+   CROSS JOIN {MAIN_LINE.format("c.subscriber_id")} l
+   ORDER BY m.position, c.subscriber_id, c.position, c.id
+  RETURNING line_id)
+SELECT position, id, deliveries_count FROM message
+UNION ALL
+SELECT DISTINCT 0, line_id, 0 FROM lined_up
+"""
+"""The same, and chooses the subscriptions; unless each message has some, all without filter, mailbox and ordering keys.
+
+`uses` says how many messages have each look-up.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewMessage(Draft):
@@ -183,7 +223,9 @@ def store(
     pulled = {one.subscription_id: one.subscriber_id for route in routes for one in route.matches if one.is_pulled}
     arguments = {
         "body": [message.body for message in messages],
-        "messages": _message_columns(messages, routes),
+        "messages": _message_columns(
+            messages, [{"outcome": route.outcome, "deliveries_count": len(route.matches)} for route in routes]
+        ),
         "pulled": sorted(pulled),
         "senders": [*queues],
         **_delivery_columns(messages, routes),
@@ -202,7 +244,33 @@ def store(
     return [Accepted(found_id, route.outcome, len(route.matches)) for found_id, route in zip(ids, routes, strict=True)]
 
 
-def _message_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> str:
+def choose_and_store(messages: Sequence[NewMessage], *, max_deliveries: int) -> list[Accepted] | None:
+    """Store messages with their deliveries in one statement, a transaction of its own; None: nothing is stored.
+
+    That is for TOPIC messages without delay, time to live and destination. It is tried if the last messages like these
+    had subscriptions, and these had neither filters nor mailboxes nor ordering keys; it is done if that is so now, and
+    the messages have at most `max_deliveries` together. Then it does what `routes_of` and `store` do.
+    """
+    lookups = plain_lookups(messages)
+    if not lookups:
+        return None
+    numbers = {lookup: number for number, lookup in enumerate(dict.fromkeys(lookups), 1)}
+    ranges = [(str(number), *range_.columns) for lookup, number in numbers.items() for range_ in lookup.ranges]
+    columns = [{"outcome": MessageOutcome.ROUTED, "lookup": numbers[lookup]} for lookup in lookups]
+    arguments = {
+        "body": [message.body for message in messages],
+        "messages": _message_columns(messages, columns),
+        "uses": array(Counter(lookups).values()),
+        "max_deliveries": max_deliveries,
+        **dict(zip(RANGE_COLUMNS, (array(column) for column in zip(*ranges, strict=True)), strict=True)),
+    }
+    found = rows(CHOOSE_AND_STORE, arguments)
+    notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in found if not place)
+    stored = sorted(one for one in found if one[0])
+    return [Accepted(message_id, MessageOutcome.ROUTED, count) for _, message_id, count in stored] or None
+
+
+def _message_columns(messages: Sequence[NewMessage], more: Sequence[Mapping[str, Any]]) -> str:
     return orjson.dumps(
         [
             {
@@ -212,11 +280,10 @@ def _message_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) ->
                 "content_type": message.content_type,
                 "headers": message.headers,
                 "filter_string": message.filter_string,
-                "outcome": route.outcome,
-                "deliveries_count": len(route.matches),
+                **columns,
                 **{name: value for name in RARE if (value := getattr(message, name)) is not None},
             }
-            for place, (message, route) in enumerate(zip(messages, routes, strict=True), 1)
+            for place, (message, columns) in enumerate(zip(messages, more, strict=True), 1)
         ]
     ).decode()
 
