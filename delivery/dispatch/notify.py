@@ -10,8 +10,10 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from hashlib import sha1
 from typing import Any, Final, cast
 
 import redis
@@ -21,7 +23,7 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import KombuError
 from redis.backoff import NoBackoff
-from redis.commands.core import Script
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from broker_project.core import boot_clock
@@ -129,7 +131,10 @@ def wake_after_commit(lines: Iterable[tuple[str, int]]) -> None:
     for queue, line_id in lines:
         by_queue[queue].add(line_id)
     for queue, line_ids in sorted(by_queue.items()):
-        transaction.on_commit(partial(wake, queue, sorted(line_ids)), robust=True)
+        if transaction.get_connection().in_atomic_block:
+            transaction.on_commit(partial(wake, queue, sorted(line_ids)), robust=True)
+        else:  # Django would take a connection of the pool to find that out
+            wake(queue, sorted(line_ids))
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
@@ -300,13 +305,49 @@ def redis_client() -> redis.Redis:
     )
 
 
-@cache
-def _script(source: str) -> Script:
-    return redis_client().register_script(source)
-
-
 def _run(source: str, queue: str, *arguments: str | int) -> Any:
-    return _script(source)(keys=[_set_of(queue)], args=arguments, client=redis_client())
+    """Run a script on a connection that is kept for scripts: redis-py's own way takes twice the CPU time of all else.
+
+    Raises:
+        redis.RedisError, OSError
+    """
+    connection = _connection()
+    try:
+        connection.send_command("EVALSHA", _digest_of(source), 1, _set_of(queue), *arguments)
+        try:
+            answer = connection.read_response()
+        except NoScriptError:
+            connection.send_command("EVAL", source, 1, _set_of(queue), *arguments)
+            answer = connection.read_response()
+    except BaseException:
+        connection.disconnect()
+        raise
+    _idle.append(connection)
+    return answer
+
+
+_idle: Final[list[Any]] = []
+"""Connections of redis-py that no thread uses; the one that was used last is the last."""
+
+
+def _connection() -> Any:
+    """Return a connection to Redis, which is open if it has been used before and Redis has not closed it since."""
+    try:
+        connection = _idle.pop()
+    except IndexError:
+        pool = redis_client().connection_pool
+        return pool.connection_class(**pool.connection_kwargs)
+    with suppress(*FAILURES):
+        if not connection.can_read():
+            return connection
+    connection.disconnect()
+    return connection
+
+
+@cache
+def _digest_of(source: str) -> str:
+    """Return the name under which Redis knows a script once it has run."""
+    return sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 @cache

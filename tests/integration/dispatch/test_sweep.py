@@ -186,9 +186,21 @@ def test_tasks_that_nobody_takes_do_not_pile_up(storage: None, monkeypatch: pyte
 def test_a_failed_hint_is_logged_and_not_retried_soon(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(notify, "redis_client", lambda: away)
+    monkeypatch.setattr(notify, "_idle", [])
     monkeypatch.setattr(notify, "breaker", notify._Breaker())
     assert (notify.disown(QUEUE, [1], WORKER), notify.breaker.lets_through()) == (False, False)
     assert notify.wake(QUEUE, [1]) is False
+
+
+@pytest.mark.behaviour("11.3")
+def test_redis_may_close_an_idle_connection_and_forget_scripts(storage: None) -> None:
+    assert notify.wake(QUEUE, [1])
+    kept = notify._idle[-1]
+    kept.send_command("CLIENT", "ID")
+    notify.redis_client().client_kill_filter(_id=str(kept.read_response()))
+    notify.redis_client().script_flush()
+    assert notify.wake(QUEUE, [2])
+    assert sorted(notify.woken_lines(QUEUE, WORKER)) == [1, 2]
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
