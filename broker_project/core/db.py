@@ -109,7 +109,7 @@ class Connection(psycopg.Connection[Any]):
             self.pgconn.finish()  # a session keeps its default, and may be that of a former primary
             raise
         transformer.set_pgresult(None)  # or it would keep the last result in memory
-        return found
+        return found[: len(statements)]  # without that of the commit, which has succeeded too
 
     def _prepared_query(self, statement: bytes, values: Sequence[Any]) -> PreparedQuery:
         query = PostgresRawQuery(self._transformer)
@@ -146,7 +146,7 @@ class Connection(psycopg.Connection[Any]):
         results = [self._result() for _ in range(lacks_begin + len(queries) + commits)]
         self._next_result()  # of the sync
         server.exit_pipeline_mode()
-        return results[lacks_begin : lacks_begin + len(queries)]
+        return results[lacks_begin:]
 
     def _result(self) -> PGresult:
         """Return the result of the statement that was sent first."""

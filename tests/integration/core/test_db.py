@@ -7,7 +7,15 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-from django.db import DataError, InterfaceError, OperationalError, ProgrammingError, connection, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
 from psycopg_pool import ConnectionPool
 
 from broker_project.core.db import (
@@ -24,6 +32,11 @@ from tests.support.broker import terminate_backends
 from tests.support.database import another_connection, execute
 
 SESSIONS = "SELECT FROM pg_stat_activity WHERE pid = %s"
+REFUSE_COMMITS = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END';
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON delivery_announcement DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -132,6 +145,21 @@ def test_commit_travels_with_the_last_statement_of_a_transaction(elsewhere: "psy
         rows(note, ["to be undone"], is_last=True)
     with transaction.atomic():
         assert rows_of_each([(count, ()), (count, ())], is_last=True) == [[(2,)], [(2,)]]
+
+
+def test_a_commit_that_fails_with_the_last_statement_is_an_error() -> None:
+    execute(REFUSE_COMMITS)
+    told: list[bool] = []
+
+    def announce() -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: told.append(True))
+            rows("INSERT INTO delivery_announcement (kind) VALUES ('refused')", is_last=True)
+
+    with pytest.raises(DatabaseError, match="refused"):
+        announce()
+    execute("DROP FUNCTION refuse() CASCADE")
+    assert (told, rows("SELECT count(*) FROM delivery_announcement")) == ([], [(0,)])
 
 
 @pytest.mark.parametrize("number", [1, 2])
