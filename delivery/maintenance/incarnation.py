@@ -80,7 +80,7 @@ UPDATE delivery_open
    SET uncertain = true,
        sequence = CASE WHEN status = 'IN_FLIGHT' AND line_id IN (SELECT id FROM delivery_line WHERE lane = 'main')
                        THEN NULL ELSE sequence END
- WHERE closed_on = '9999-12-31' AND NOT uncertain
+ WHERE closed_on = '9999-12-31' AND (NOT uncertain OR status = 'IN_FLIGHT' AND sequence IS NOT NULL)
 """
 """A main line's first request in flight may not have left after all, and another message has its number since then."""
 DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
