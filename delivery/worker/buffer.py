@@ -232,6 +232,8 @@ class PageRequest:
     """Whether it is the turn of the deferred ones."""
     busy: Sequence[int] = ()
     """The deliveries, or QUEUE groups, that it has taken already, and held deliveries that are not due."""
+    taken: Sequence[int] = ()
+    """All that it has taken, whether or not it has ended: what may be in flight, and has to be found if this ends."""
     left_out: Sequence[int] = ()
     """Subscriptions of which nothing is read."""
     is_concurrent: bool = False

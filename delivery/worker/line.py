@@ -1,7 +1,7 @@
 """A line that a worker runs: what is written on its row, what it holds, what it has in flight."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -257,13 +257,8 @@ class ActiveLine:
         """Return the held deliveries that are sent next, oldest first: they are due, and no slot has taken them."""
         if not self.holds:
             return []
-        taken = {*self.taken_ids}
+        taken = {*taken_by(self.slots)}
         return [delivery_id for delivery_id in self.holds.due(now) if delivery_id not in taken]
-
-    @property
-    def taken_ids(self) -> list[int]:
-        """The deliveries, or QUEUE groups, that slots have taken; those of one that reads next are settled first."""
-        return [taken_id for slot in self.slots if not isinstance(slot.step, Read) for taken_id in slot.taken_ids]
 
     def reads(self, step: Read) -> bool:
         """Whether a page is read at once, and not when there is new work."""
@@ -310,6 +305,8 @@ class ActiveLine:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
         now = boot_clock.since_boot()
         resting = self.holds.resting(now)
+        # What ends in the same transaction may be in the page again. Of a sender, it has ended before or not yet.
+        staying = [slot for slot in self.slots if self.is_sender or not isinstance(slot.step, Read)]
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
         self.misread = False
@@ -320,7 +317,8 @@ class ActiveLine:
             capacity=self.page_size,
             max_bytes=self.claim.max_bytes,
             deferred_next=self.deferred_next,
-            busy=self.taken_ids + [hold.delivery_id for hold in resting],
+            busy=[*taken_by(staying), *(hold.delivery_id for hold in resting)],
+            taken=taken_by(self.slots),
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
             walk=self._walk([hold.ordering_key for hold in resting]) if self.is_keyed else None,
@@ -371,3 +369,8 @@ class ActiveLine:
             left = {one.ordering_key for one in self.buffer.deferred} & self.busy_keys.keys()
             self.keys_in_the_way = self.keys_in_the_way | left if left else set()
         self.buffer = Buffer(more=self.buffer.has_more)
+
+
+def taken_by(slots: Iterable[Slot]) -> list[int]:
+    """Return the deliveries, or QUEUE groups, that slots have taken and whose outcome is not recorded yet."""
+    return [taken_id for slot in slots for taken_id in slot.taken_ids]

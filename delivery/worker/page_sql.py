@@ -172,8 +172,8 @@ noted AS (
     SELECT line_id, id FROM page
 -- if has_concurrent
     UNION ALL
-    SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
-      JOIN concurrent c ON c.id = b.line_id
+    SELECT t.line_id, t.id FROM unnest(%(taken_by)s::bigint[], %(taken)s::bigint[]) AS t (line_id, id)
+      JOIN concurrent c ON c.id = t.line_id
 -- end
     ) i JOIN wanted w USING (line_id)
    GROUP BY line_id, w.epoch
@@ -269,11 +269,11 @@ def _concurrent(lines: Sequence[PageRequest]) -> dict[str, Any] | None:
     """Return the arguments of the block of lines that send several at a time, None if there are none."""
     if not lines:
         return None
-    busy = [(line.line_id, taken_id) for line in lines for taken_id in line.busy]
+    taken = [(line.line_id, taken_id) for line in lines for taken_id in line.taken]
     return {
         "concurrent": array(line.line_id for line in lines),
-        "of_busy": array(line_id for line_id, _ in busy),
-        "busy": array(taken_id for _, taken_id in busy),
+        "taken_by": array(line_id for line_id, _ in taken),
+        "taken": array(taken_id for _, taken_id in taken),
     }
 
 

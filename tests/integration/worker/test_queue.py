@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
@@ -464,3 +466,25 @@ def test_failing_settles_of_queues_leave_lines_alone(
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)
     }
+
+
+@pytest.mark.behaviour("6.3", "6.4")
+def test_what_was_taken_goes_to_no_second_endpoint_while_somebody_has_its_delivery_locked(
+    receiver: Receiver, storage: None, elsewhere: psycopg.Connection[Any]
+) -> None:
+    kind, _ = queue_of(receiver, "/a", "/b")
+    gates = [receiver.gate(path) for path in ("/a", "/b")]
+    with broker.running_worker():
+        bodies = broker.publish_numbered(kind, 1)
+        wait_until(lambda: len(receiver.log) == 1)
+        taken = Delivery.objects.get(status="IN_FLIGHT")
+        elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [taken.pk])
+        for gate in gates:
+            gate.open()
+        bodies += broker.publish_numbered(kind, MANY, first=1)
+        others = Delivery.objects.exclude(line=taken.line_id)
+        wait_until(lambda: others.filter(status="DELIVERED").count() == MANY * 4 // 5)
+        elsewhere.rollback()
+        broker.wait_until_done()
+    assert sorted(request.body for request in receiver.log) == sorted(bodies)
+    assert statuses() == {"DELIVERED": len(bodies), "REDUNDANT": len(bodies)}

@@ -2,7 +2,9 @@
 
 import resource
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 from django.db.models.functions import Now
 
@@ -77,9 +79,34 @@ def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="worker")
     first, second, _ = (one.id for one in broker.outgoing_of(taken))
-    line = PageRequest(taken.line_id, taken.epoch, capacity=1, busy=[first])
+    line = PageRequest(taken.line_id, taken.epoch, capacity=1, busy=[first], taken=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
     assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+def test_an_answer_that_cannot_be_recorded_yet_is_found_if_the_worker_ends(
+    receiver: Receiver, worker: Worker, wanted: Subscription, elsewhere: psycopg.Connection[Any]
+) -> None:
+    gate = closed_gate(receiver)
+    broker.publish_numbered(wanted.event_type, 1)
+    wait_for_requests(receiver, 1)
+    locked = Delivery.objects.open().get()
+    elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [locked.pk])
+    gate.open()
+    broker.publish_numbered(wanted.event_type, 1, first=1)
+    last = Delivery.objects.latest("id")
+    wait_until(lambda: last.pk in noted(wanted))
+    assert locked.pk in noted(wanted)
+    elsewhere.rollback()
+    broker.wait_until_done()
+
+
+def noted(wanted: Subscription) -> set[int]:
+    """Return what recovery would look for."""
+    return {
+        one for page in PageRead.objects.filter(line=broker.line_of(wanted.subscriber)) for one in page.delivery_ids
+    }
 
 
 @pytest.mark.behaviour("4.10")
