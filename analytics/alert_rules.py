@@ -29,6 +29,7 @@ class AlertName(StrEnum):
     NUMBERS_LATE = "NumbersLate"
     SUMMARY_FAILED = "SummaryFailed"
     CLOCK_JUMPED = "ClockJumped"
+    CLOCK_DIFFERS = "ClockDiffers"
 
 
 SECONDS_BEFORE: Final = {

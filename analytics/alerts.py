@@ -16,8 +16,10 @@ from django_celery_beat.models import PeriodicTask
 
 from analytics import live_numbers
 from analytics.alert_rules import SECONDS_BEFORE, AlertName, AlertThresholds, are_numbers_late, is_beat_missing
+from analytics.clock_differences import differing_clocks, forget_old_notes, note_own_clock
 from analytics.live_numbers import LastMinutes, Numbers
 from analytics.models import Alert, Run, RunState
+from broker_project.core.database_clock import described_difference
 from broker_project.core.db import forget_connection, rows, rows_of_each
 from delivery import announcements
 from delivery.believed_clock import is_doubted
@@ -68,6 +70,7 @@ def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
 
 def look_and_publish(thresholds: AlertThresholds) -> None:
     """Look, and publish what is announced, by whomever and whenever: while no worker runs, nobody else does."""
+    note_own_clock()
     if rows(ASK)[0][0]:
         look(thresholds)
         while announcements.announce():
@@ -83,6 +86,7 @@ def look(thresholds: AlertThresholds) -> int:
         ((is_alone,),), ((began, is_time),) = rows_of_each([(ALONE, ()), (TURN, ())])
         if not (is_alone and is_time):
             return 0
+        forget_old_notes()
         reasons = dict(_conditions(thresholds, began))
         ((now, _),) = rows(TURN)
         if (took := now - began) >= timedelta(seconds=LOOK_SECONDS):
@@ -145,6 +149,9 @@ def _parts(now: datetime) -> Iterator[tuple[AlertName, str]]:
         yield AlertName.SUMMARY_FAILED, f"Run {run.pk} failed: {first_line(run.error)}"
     if is_doubted():
         yield AlertName.CLOCK_JUMPED, "The database's clock may have jumped ahead: nothing expires for ten minutes."
+    if clocks := differing_clocks():
+        shown = [f"that of {name} is {described_difference(ahead)}" for name, ahead in clocks.items()][:MAX_NAMES]
+        yield AlertName.CLOCK_DIFFERS, f"Clocks differ: {_listed(shown, len(clocks))}."
 
 
 def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[AlertName, str]]:

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from analytics import live_numbers
 from analytics.alerts import beat_seen, failed_run, is_tls_failure
+from analytics.clock_differences import differing_clocks
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.models import MinuteTotal
@@ -132,3 +133,11 @@ def _running(now: datetime) -> Iterator[Metric]:
     has_failed = failed_run() is not None
     yield GaugeMetricFamily("broker_last_summary_failed", "Whether the last run of Spark has failed.", has_failed)
     yield GaugeMetricFamily("broker_clock_doubted", "Whether the database's clock may have jumped.", is_doubted())
+    clocks = GaugeMetricFamily(
+        "broker_clock_ahead_seconds",
+        "By how much the clock of a process is ahead of the database's, if it differs.",
+        labels=["process"],
+    )
+    for process, ahead in differing_clocks().items():
+        clocks.add_metric([process], ahead)
+    yield clocks

@@ -32,6 +32,20 @@ class Alert(models.Model):
         return self.name
 
 
+class ClockDifference(models.Model):
+    """A process whose own clock differs from the database's by over 30 s, as it last noted."""
+
+    process = models.TextField(primary_key=True)
+    """The name of its machine, and its id there."""
+    ahead_seconds = models.BigIntegerField()
+    """Negative if it is behind."""
+    seen_at = models.DateTimeField()
+    """By the database's clock."""
+
+    def __str__(self) -> str:
+        return self.process
+
+
 class RunKind(models.TextChoices):
     """Why a run was started."""
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from analytics.alert_rules import is_beat_missing
 from analytics.alerts import beat_seen
-from broker_project.core.database_clock import DATABASE_CLOCK
+from broker_project.core.database_clock import DATABASE_CLOCK, described_difference
 from broker_project.core.database_server import unmet_requirements
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
@@ -69,7 +69,7 @@ def _clock() -> Finding:
         return Finding("clock", jumped, "Set it right, or run `manage.py believe_clock` if it is.")
     DATABASE_CLOCK.refresh()
     ahead = DATABASE_CLOCK.own_clock_ahead
-    problem = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the database's" if ahead else ""
+    problem = described_difference(ahead) if ahead else ""
     return Finding("clock", problem, "Synchronize the clocks of all machines, for example with NTP.")
 
 

@@ -28,9 +28,11 @@ from analytics.alerts import (
     growing_backlog,
     late_subscribers,
 )
+from analytics.clock_differences import differing_clocks
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, LastMinutes, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
+from broker_project.core.database_clock import described_difference
 from delivery.admin.lines import LINE_COLOURS
 from delivery.admin.read_only import STATUS_COLOURS, at_least, counted, link_to
 from delivery.believed_clock import is_doubted
@@ -117,6 +119,9 @@ def _stopped(
     if is_doubted():
         why = "It may have jumped ahead: nothing expires for ten minutes. Set it right, or confirm it."
         yield Item("Database clock", label("not believed", "warning"), why)
+    for process, ahead in differing_clocks().items():
+        why = f"It is {described_difference(ahead)}. Synchronize the clocks of all machines, for example with NTP."
+        yield Item(f"Clock of {process}", label("differs", "warning"), why)
 
 
 def _of_published(

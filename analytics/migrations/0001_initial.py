@@ -25,6 +25,14 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="ClockDifference",
+            fields=[
+                ("process", models.TextField(primary_key=True, serialize=False)),
+                ("ahead_seconds", models.BigIntegerField()),
+                ("seen_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
             name="HourTotal",
             fields=[
                 ("hour", models.DateTimeField(primary_key=True, serialize=False)),

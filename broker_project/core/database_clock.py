@@ -1,6 +1,7 @@
 """The database's clock, for what a process signs: a machine whose own clock is wrong signs as all others do."""
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,11 @@ NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 log = structlog.get_logger(__name__)
 
 
+def described_difference(ahead: int) -> str:
+    """Return in words by how many seconds a clock is ahead."""
+    return f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the database's"
+
+
 class DatabaseClock:
     """The database's clock as this process knows it; for any thread.
 
@@ -35,6 +41,7 @@ class DatabaseClock:
         """The times since boot at which the database last answered promptly, and the offset of each."""
         self._refresh_at = 0.0
         """Time since boot."""
+        self._refreshing = threading.Lock()
         self.own_clock_ahead = 0
         """By how many seconds this machine's clock is ahead, negative if it is behind; 0 within what is tolerated."""
 
@@ -58,9 +65,12 @@ class DatabaseClock:
         Raises:
             django.db.Error
         """
+        with self._refreshing:
+            if boot_clock.since_boot() >= self._refresh_at:
+                self._ask()
+
+    def _ask(self) -> None:
         asked_at = boot_clock.since_boot()
-        if asked_at < self._refresh_at:
-            return
         ((now,),) = rows(NOW)
         answered_at, ahead, before = boot_clock.since_boot(), time.time() - now, self.own_clock_ahead
         self._offset, self._refresh_at = now - answered_at, answered_at + REFRESH_SECONDS

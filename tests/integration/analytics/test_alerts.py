@@ -2,7 +2,10 @@
 
 import datetime as dt
 import json
+import os
 import re
+import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +19,10 @@ from structlog.testing import capture_logs
 from analytics import alerts, metrics
 from analytics.admin import dashboard
 from analytics.alert_rules import AlertName, AlertThresholds
-from analytics.models import Alert, Run, RunState
+from analytics.clock_differences import NOTED_SECONDS
+from analytics.models import Alert, ClockDifference, Run, RunState
+from broker_project.core import database_clock
+from broker_project.core.database_clock import DATABASE_CLOCK, DatabaseClock
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
@@ -85,11 +91,14 @@ CONDITIONS: dict[AlertName, Callable[[Subscription], object]] = {
     AlertName.CLOCK_JUMPED: lambda _: ClockJump.objects.create(
         id=1, seconds=7200, believed_at=timezone.now() + dt.timedelta(minutes=5)
     ),
+    AlertName.CLOCK_DIFFERS: lambda _: ClockDifference.objects.create(
+        process="host-1", ahead_seconds=31, seen_at=timezone.now()
+    ),
 }
 
 
 def mend() -> None:
-    for model in (Hold, Delivery, Run, MinuteTotal, ClockJump):
+    for model in (Hold, Delivery, Run, MinuteTotal, ClockJump, ClockDifference):
         model.objects.all().delete()
     PeriodicTask.objects.update(last_run_at=timezone.now())
 
@@ -125,6 +134,31 @@ def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
     held(factories.subscription(factories.subscriber("shop")), TLS)
     assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
     assert Alert.objects.get(name=AlertName.TLS_FAILS).reason == "TLS fails with the endpoint of shop."
+
+
+@pytest.mark.behaviour("4.11", "11.8")
+def test_a_process_names_itself_while_its_clock_differs(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**vars(DatabaseClock()), "_refresh_at": 0.0}.items():
+        monkeypatch.setattr(DATABASE_CLOCK, name, value)
+    monkeypatch.setattr(database_clock, "REFRESH_SECONDS", 0.0)
+    right, ahead = time.time, {"seconds": 29}
+    monkeypatch.setattr(time, "time", lambda: right() + ahead["seconds"])
+    alerts.note_own_clock()
+    assert (look(), ClockDifference.objects.count()) == ([], 0)
+    ahead["seconds"] = 31
+    for _ in range(2):
+        alerts.look_and_publish(THRESHOLDS)  # too early to look
+    assert (look(), look()) == ([(alerts.FIRING, AlertName.CLOCK_DIFFERS)], [])
+    own = f"{socket.gethostname()}-{os.getpid()}"
+    reason = f"Clocks differ: that of {own} is 31 s ahead of the database's."
+    assert Alert.objects.get(name=AlertName.CLOCK_DIFFERS).reason == reason
+    assert f"Clock of {own}" in admin.get("/admin/").text
+    assert scraped()["broker_clock_ahead_seconds", own] == 31
+    ahead["seconds"] = 0
+    alerts.note_own_clock()
+    ClockDifference.objects.update(seen_at=timezone.now() - dt.timedelta(seconds=NOTED_SECONDS + 1))
+    assert (look(), look()) == ([(alerts.RESOLVED, AlertName.CLOCK_DIFFERS)], [])
+    assert not ClockDifference.objects.exists()
 
 
 @pytest.mark.behaviour("11.8")

@@ -159,7 +159,13 @@ def test_expired_summaries_and_runs_are_deleted(db: None) -> None:
 
 def test_retention_covers_every_summary(db: None) -> None:
     tables = {model._meta.db_table for model in apps.get_app_config("analytics").get_models()}
-    others = {"analytics_run", "analytics_runwindow", "analytics_totals", "analytics_alert"}
+    others = {
+        "analytics_run",
+        "analytics_runwindow",
+        "analytics_totals",
+        "analytics_alert",
+        "analytics_clockdifference",
+    }
     assert {f"analytics_{table.name}" for table in GOLD} == tables - others
 
 

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from analytics import metrics
 from analytics.alert_rules import BEAT_SEEN, COUNTED, MIN_GROWN, SECONDS_BEFORE, AlertName, AlertThresholds
-from analytics.models import Run, RunState
+from analytics.models import ClockDifference, Run, RunState
+from broker_project.core.database_clock import MAX_DIFFERENCE_SECONDS
 from broker_project.stack.folders import ROOT
 from delivery.models import Hold, MinuteTotal
 from subscriptions.models import EventKind
@@ -55,6 +56,7 @@ def fill() -> None:
     every = IntervalSchedule.objects.create(every=30, period="seconds")
     PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
     Run.objects.create(state=RunState.FAILED, started_at=timezone.now(), ended_at=timezone.now())
+    ClockDifference.objects.create(process="host-1", ahead_seconds=-600, seen_at=timezone.now())
     work = factories.event_type("Shop.Work", EventKind.QUEUE)
     factories.subscription(event_type=work)
     broker.publish_bodies(work, b"1")
@@ -80,6 +82,7 @@ def test_metrics_say_what_the_dashboard_says() -> None:
     assert (found["broker_last_hour_failed_ratio", "idle"], found["broker_clock_doubted", ""]) == (0.1, 0)
     assert (found["broker_due_deliveries", ""], found["broker_beat_seen_seconds", ""] < 60) == (7, True)
     assert 600 <= found["broker_longest_hold_seconds", "tls"] < 700
+    assert found["broker_clock_ahead_seconds", "host-1"] == -600
 
 
 def rules_by_name() -> dict[str, dict[str, str]]:
@@ -107,6 +110,7 @@ def test_rules_for_prometheus_are_those_of_the_alerts() -> None:
         AlertName.NUMBERS_LATE: [f"{COUNTED.total_seconds() - 60:.0f}"],
         AlertName.SUMMARY_FAILED: ["1"],
         AlertName.CLOCK_JUMPED: ["1"],
+        AlertName.CLOCK_DIFFERS: [f"{MAX_DIFFERENCE_SECONDS:.0f}"],
     }
     assert f"[{thresholds.growing_minutes}m:1m]" in rules[AlertName.BACKLOG_GROWS]["expr"]
 
