@@ -171,7 +171,7 @@ class ActiveLine:
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
 
-    taken_at: float = field(init=False, default_factory=boot_clock.since_boot)
+    taken_at: float = field(init=False, default_factory=lambda: boot_clock.since_boot())  # noqa: PLW0108 - tests replace it
     sent: int = field(init=False, default=0)
     """Requests in this turn."""
     has_hint: bool = field(init=False, default=False)

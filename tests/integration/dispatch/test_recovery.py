@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -11,7 +12,7 @@ import pytest
 from django.core.management import call_command
 
 from broker_project.core import boot_clock
-from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.believed_clock import BelievedClock
 from delivery.dispatch import notify
@@ -19,7 +20,7 @@ from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.incarnation import MARGIN, Guard, NewestIds
 from delivery.maintenance.partitions import open_days
-from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.models import Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
@@ -37,6 +38,7 @@ CREATE FUNCTION public.{hidden}(OUT system_identifier pg_lsn) LANGUAGE plpgsql A
   $$ BEGIN RAISE EXCEPTION 'not on this server' USING ERRCODE = '{state}'; END $$;
 SET LOCAL search_path = public, pg_catalog;
 """
+SUSPENSIONS = 10
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 
@@ -200,20 +202,55 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
 def test_a_worker_on_a_machine_suspended_before_its_request_sends_nothing(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, clock, suspended = Slot.start, boot_clock.since_boot, 0.0
+    start, clock, suspensions = Slot.start, boot_clock.since_boot, 0
 
     def suspended_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> None:
-        nonlocal suspended
-        suspended = 2 * REQUEST_DEADLINE_SECONDS
+        nonlocal suspensions
+        suspensions += suspensions < SUSPENSIONS
         start(slot, delivery, sequence, at=at)
 
-    monkeypatch.setattr(boot_clock, "since_boot", lambda: clock() + suspended)
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: clock() + suspensions * 2 * REQUEST_DEADLINE_SECONDS)
     monkeypatch.setattr(Slot, "start", suspended_before)
-    broker.publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 3)
     with broker.running_worker():
         broker.cut_pauses_until_done()
-    assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, None), (2, 200)]
-    assert [request.is_flagged for request in receiver.log] == [False]
+    late = [(number, None) for number in range(1, SUSPENSIONS + 1)]
+    first, *others = [broker.attempts_of(delivery.pk) for delivery in Delivery.objects.oldest_first()]
+    assert (first, others) == ([*late, (SUSPENSIONS + 1, 200)], [[(1, 200)]] * 2)
+    assert [(request.body, request.is_flagged) for request in receiver.log] == [
+        (b"0", False),
+        (b"1", False),
+        (b"2", False),
+    ]
+
+
+def has_received(receiver: Receiver, number: int) -> bool:
+    return len(receiver.log) == number
+
+
+@pytest.mark.behaviour("4.11", "4.16")
+def test_a_machine_suspended_during_its_requests_repeats_one_each_time(
+    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time that it goes on, what it had sent is another worker's: it ends the request."""
+    clock, suspensions = boot_clock.since_boot, 0
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: clock() + suspensions * 2 * LEASE_SECONDS)
+    receiver.on("/a", *[hang] * SUSPENSIONS, answer())
+    broker.publish_numbered(wanted.event_type, 2)
+    with broker.running_worker():
+        for number in range(1, SUSPENSIONS + 1):
+            wait_until(partial(has_received, receiver, number))
+            suspensions = number
+            broker.expire_lease(line)  # by the database's clock, too
+        broker.wait_until_done()
+    assert [(request.body, request.is_flagged) for request in receiver.log] == [
+        (b"0", False),
+        *[(b"0", True)] * SUSPENSIONS,
+        (b"1", False),
+    ]
+    assert {request.headers["webhook-id"] for request in receiver.of("/a")[: SUSPENSIONS + 1]} == {
+        f"dlv_{Delivery.objects.oldest_first()[0].pk}"
+    }
 
 
 @pytest.mark.behaviour("4.11", "11.3")
