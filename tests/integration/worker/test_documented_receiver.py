@@ -1,13 +1,14 @@
 """A receiver that follows delivery.md word by word processes each delivery once, and loses none."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
 import pytest
 import requests
 
-from broker_project.stack.load.receiver import Receiver, answer
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Delivery
 from subscriptions.models import RetryPolicy, Subscription
 from tests.support import broker
@@ -16,26 +17,42 @@ from tests.support.documented_programs import running_receiver
 PAGE = "reference/delivery.md"
 
 
+def passing_on(receiver: Receiver, url: str, *, loses_answer: bool = False) -> Behaviour:
+    """Let the program at `url` process the request; pass its answer on, or close the connection without it."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        request = receiver.log[-1]
+        answered = await asyncio.to_thread(
+            requests.post, url, request.body, headers=request.headers, timeout=PATIENCE_SECONDS
+        )
+        return not loses_answer and await answer(answered.status_code)(reader, writer)
+
+    return pass_on
+
+
 @pytest.mark.behaviour("4.10", "4.11")
 @pytest.mark.parametrize("policy", ["TeamForge", "Workfront"])
 def test_what_comes_late_is_processed_and_what_comes_twice_is_dropped(
     receiver: Receiver, wanted: Subscription, policy: str, tmp_path: Path
 ) -> None:
-    """The first is deferred, or retried apart, and so comes after the second, with the lower number."""
+    """The first is deferred, or retried apart, and so comes after the second, with the lower number.
+
+    The second is processed, and its answer is lost: the broker repeats it.
+    """
     Subscription.objects.update(retry_policy=RetryPolicy.objects.get(name=policy))
-    receiver.on("/a", answer(500))
-    with broker.running_worker():
+    with running_receiver(PAGE, DATABASE=str(tmp_path / "orders")) as url, broker.running_worker():
+        receiver.on("/a", answer(500), passing_on(receiver, url, loses_answer=True), passing_on(receiver, url))
         broker.publish_numbered(wanted.event_type, 1)
         wait_until(Delivery.objects.open().filter(waits_for="RETRY").exists)
-        with running_receiver(PAGE, DATABASE=str(tmp_path / "orders")) as url:
-            Subscription.objects.update(endpoint=url)
-            broker.publish_numbered(wanted.event_type, 2, first=1)
-            wait_until(lambda: len(processed(tmp_path)) == 2)
-            broker.cut_pauses_until_done()
-            assert processed(tmp_path) == [b"1", b"2", b"0"]
-            newest = Delivery.objects.latest("id")
-            requests.post(url, b"2", headers={"webhook-id": f"dlv_{newest.pk}"}, timeout=5)
-    assert processed(tmp_path) == [b"1", b"2", b"0"]
+        broker.publish_numbered(wanted.event_type, 3, first=1)
+        broker.cut_pauses_until_done()
+    assert sorted(processed(tmp_path)) == [b"0", b"1", b"2", b"3"]
+    came = [request.body for request in receiver.of("/a")]
+    assert sorted(came) == [b"0", b"0", b"1", b"1", b"2", b"3"]
+    assert [request.is_flagged for request in receiver.of("/a") if request.body == b"1"] == [False, True]
+    numbers = {request.body: request.sequence for request in receiver.of("/a")}
+    assert numbers == {b"0": 1, b"1": 2, b"2": 3, b"3": 4}
+    assert came.index(b"1") < len(came) - 1 - came[::-1].index(b"0"), "a lower number came after a higher one"
 
 
 def processed(folder: Path) -> list[bytes]:
