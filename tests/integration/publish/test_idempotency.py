@@ -12,6 +12,7 @@ from django.test import Client
 
 from broker_project.core.db import rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
+from delivery.mailbox import fetch_messages
 from delivery.models import IdempotencyKey, Message
 from delivery.publish.idempotency import forget_expired_keys
 from subscriptions.models import EventType, Publisher
@@ -78,6 +79,16 @@ def test_a_running_key_is_refused(client: Client, publisher: Publisher, elsewher
 
     assert (*problem_of(meanwhile), meanwhile["Retry-After"]) == (409, "publish_in_progress", "1")
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.django_db(transaction=True)
+def test_a_key_is_not_mistaken_for_a_mailbox(
+    client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
+) -> None:
+    """Both are advisory locks, and the ids of publishers and subscribers can be the same."""
+    elsewhere.execute(fetch_messages.LOCK, [publisher.pk])
+    assert publish(client, Idempotency_Key="mailbox").status_code == 202
 
 
 @pytest.fixture

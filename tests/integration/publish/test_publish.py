@@ -1,14 +1,17 @@
 """What publishers send, one by one and in batches, and what is stored."""
 
-from typing import Any
+import time
+from typing import Any, LiteralString
 
+import psycopg
 import pytest
 from django.test import Client
 from structlog.testing import capture_logs
 
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
-from subscriptions.models import EventType, Status, Subscriber
+from subscriptions.models import EventKind, EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
 from tests.support.database import execute
@@ -242,6 +245,36 @@ def test_a_publish_of_too_many_deliveries_is_refused_before_anything_is_stored(
         assert problem_of(answer) == (413, "too_many_deliveries")
         assert f"would become {events * 4} deliveries, and one request may become {limit}:" in answer.json()["detail"]
         assert not Message.objects.exists()
+
+
+CONFIGURATION: dict[str, LiteralString] = {
+    table: f"SELECT FROM {table} FOR UPDATE"
+    for table in (
+        "subscriptions_subscription",
+        "subscriptions_subscriber",
+        "subscriptions_eventtype",
+        "subscriptions_publisher",
+        "subscriptions_apikey",
+        "delivery_line",
+    )
+}
+
+
+@pytest.mark.behaviour("11.5")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["TOPIC", "QUEUE"])
+@pytest.mark.parametrize("locked", CONFIGURATION)
+def test_a_publish_waits_for_no_row_that_somebody_has_locked(
+    client: Client, elsewhere: psycopg.Connection[Any], kind: EventKind, locked: str
+) -> None:
+    event_type = factories.event_type("Shop.Locked", kind)
+    factories.subscription(event_type=event_type)
+    assert publish(client, event=event_type.name).status_code == 202  # senders have their lines
+    assert elsewhere.execute(CONFIGURATION[locked]).fetchall()
+    began = time.monotonic()
+    answers = [publish(client, event=event_type.name, **headers) for headers in ({}, {"Idempotency_Key": "k"})]
+    assert ([one.status_code for one in answers], Delivery.objects.count()) == ([202, 202], 3)
+    assert time.monotonic() - began < PATIENCE_SECONDS
 
 
 @pytest.mark.behaviour("2.7", "2.6")
