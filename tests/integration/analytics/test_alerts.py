@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from analytics import alerts, metrics
 from analytics.admin import dashboard
 from analytics.alert_rules import AlertName, AlertThresholds
-from analytics.clock_differences import NOTED_SECONDS
+from analytics.clock_differences import NOTED_SECONDS, note_own_clock
 from analytics.models import Alert, ClockDifference, Run, RunState
 from broker_project.core import database_clock
 from broker_project.core.database_clock import DATABASE_CLOCK, DatabaseClock
@@ -143,7 +143,7 @@ def test_a_process_names_itself_while_its_clock_differs(admin: Client, monkeypat
     monkeypatch.setattr(database_clock, "REFRESH_SECONDS", 0.0)
     right, ahead = time.time, {"seconds": 29}
     monkeypatch.setattr(time, "time", lambda: right() + ahead["seconds"])
-    alerts.note_own_clock()
+    note_own_clock()
     assert (look(), ClockDifference.objects.count()) == ([], 0)
     ahead["seconds"] = 31
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_a_process_names_itself_while_its_clock_differs(admin: Client, monkeypat
     assert f"Clock of {own}" in admin.get("/admin/").text
     assert scraped()["broker_clock_ahead_seconds", own] == 31
     ahead["seconds"] = 0
-    alerts.note_own_clock()
+    note_own_clock()
     ClockDifference.objects.update(seen_at=timezone.now() - dt.timedelta(seconds=NOTED_SECONDS + 1))
     assert (look(), look()) == ([(alerts.RESOLVED, AlertName.CLOCK_DIFFERS)], [])
     assert not ClockDifference.objects.exists()

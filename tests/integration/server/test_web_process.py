@@ -6,16 +6,17 @@ import sys
 import psycopg
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client, override_settings
 from structlog.testing import capture_logs
 
 from broker_project import diagnosis
 from broker_project.core import database_server
-from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start, unmet_requirements
+from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.models import Line
 from tests.support import factories
-from tests.support.database import database_url, execute
+from tests.support.database import execute
 
 
 def test_livez_answers_without_a_database() -> None:
@@ -76,14 +77,15 @@ def test_a_standby_is_waited_for_as_if_it_was_away(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_in_another_encoding_is_not_suitable() -> None:
+def test_a_database_in_another_encoding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     execute("CREATE DATABASE in_latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE_PROVIDER libc LOCALE 'C'")
+    monkeypatch.setitem(connection.settings_dict, "NAME", "in_latin1")
+    said = r"^broker: the database's encoding is not UTF8: create it with ENCODING 'UTF8'\.$"
     try:
-        with psycopg.connect(f"{database_url().rpartition('/')[0]}/in_latin1") as server:
-            assert [one.otherwise for one in unmet_requirements(server) if one.is_essential] == [
-                "the database's encoding is not UTF8: create it with ENCODING 'UTF8'"
-            ]
+        with pytest.raises(SystemExit, match=said):
+            check_server_at_start()
     finally:
+        monkeypatch.undo()
         execute("DROP DATABASE in_latin1 WITH (FORCE)")
 
 
