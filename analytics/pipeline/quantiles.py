@@ -5,7 +5,6 @@ The buckets are those of DDSketch (Masson, Rim, Lee 2019): `ceil(ln(ms) / ln(1.0
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from typing import Final
 
 GROWTH: Final = 1.02
@@ -40,10 +39,9 @@ def quantile(histogram: Histogram, share: float) -> float:
     Raises:
         ValueError: the histogram is empty.
     """
-    wanted = Fraction(share).limit_denominator(PARTS) * sum(histogram.values())
-    seen = 0
+    wanted, seen = round(share * PARTS) * sum(histogram.values()), 0
     for bucket, count in sorted(histogram.items()):
-        seen += count
+        seen += count * PARTS
         if seen >= wanted:
             return middle_of(bucket)
     raise ValueError("nothing was counted")
