@@ -53,6 +53,7 @@ from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Settlement
+from subscriptions.credentials.keys import issue
 from subscriptions.credentials.portal_links import PORTAL_SCOPES, issue_link
 from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
@@ -75,13 +76,14 @@ OF_ADMIN: Final = (
     "delivery/delivery/?from=7d&subscription__subscriber__id__exact={subscriber}",
     "delivery/deadletter/?subscription__subscriber__id__exact={subscriber}",
     "delivery/message/?event_type__id__exact={event_type}",
-    "delivery/attempt/?answer=4",
+    "delivery/attempt/?answer=2",
     "subscriptions/subscriber/?q=pages-77",
     "analytics/run/live/?sort=-p95",
     "analytics/run/live/?subscriber={subscriber}",
     "find/?q=pages-77",
 )
 """Pages of the admin site of what has ended, and lists that are narrowed or sorted."""
+OF_API: Final = ("/api/v1/metrics", "/api/v1/deliveries", "/api/v1/messages", "/api/v1/dead-letters/counts")
 OF_PORTAL: Final = (
     *("", "deliveries", "replays", "subscriptions/new", "subscriptions/{subscription}"),
     *("subscriptions/{subscription}/filter", "deliveries/{delivery}", "messages/{message}"),
@@ -271,7 +273,7 @@ class PagesDatabase:
             )
 
     def _of_one_subscriber(self) -> Iterator[str]:
-        """Yield pages of what has ended, narrowed lists, and the pages of a portal, after opening it."""
+        """Yield pages of what has ended, narrowed lists, some answers of the API, and the pages of a portal."""
         sent = Attempt.objects.latest("pk")
         delivery = Delivery.objects.select_related("subscription__subscriber").get(pk=sent.delivery_id or 0)
         assert delivery.subscription  # noqa: S101 - all are stored for subscriptions
@@ -283,7 +285,11 @@ class PagesDatabase:
             "message": delivery.message_id,
             "event_type": self._event_type.pk,
         }
-        _, link = issue_link(subscriber, now=timezone.now(), issuer=Issuer("pages"), scopes=PORTAL_SCOPES)
+        now, issuer = timezone.now(), Issuer("pages")
+        _, token = issue(None, now=now, issuer=issuer)
+        self._browser.defaults["HTTP_AUTHORIZATION"] = f"Bearer {token}"
+        yield from OF_API
+        _, link = issue_link(subscriber, now=now, issuer=issuer, scopes=PORTAL_SCOPES)
         self._browser.post(f"/portal/open/{link}", headers={"Sec-Fetch-Site": "same-origin"})
         yield from (f"/admin/{path.format(**about)}" for path in OF_ADMIN)
         yield from (f"/portal/{path.format(**about)}" for path in OF_PORTAL)

@@ -335,6 +335,14 @@ def test_only_chosen_sites_frame_the_portal(management: Client, own: Subscriptio
     assert {"HttpOnly", "Path=/", "SameSite=None", "Secure", "Partitioned"} <= {*flags}
 
 
+@pytest.mark.parametrize(("colour", "on_it"), [("#ffee00", "#000"), ("#1d4ed8", "#fff")])
+def test_colour_and_logo_are_settings(settings: Any, colour: str, on_it: str) -> None:
+    settings.PORTAL_COLOR, settings.PORTAL_LOGO = colour, "https://www.example.org/logo.svg"
+    assert Client().get("/portal/theme.css").text == f":root {{ --brand: {colour}; --on-brand: {on_it}; }}\n"
+    shown = Client().get("/portal/open/link").text
+    assert ('href="/portal/theme.css"' in shown, 'src="https://www.example.org/logo.svg"' in shown) == (True, True)
+
+
 def test_a_cookie_is_for_pages_of_the_portal_itself(management: Client, own: Subscription) -> None:
     cookie = opened(linked(management, expires_in_seconds=600)).cookies[COOKIE]
     assert (cookie["httponly"], cookie["samesite"], cookie["domain"], 590 < cookie["max-age"] <= 600) == (
