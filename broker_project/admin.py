@@ -16,7 +16,7 @@ from broker_project.accounts.models import Change
 from broker_project.celery import app
 from broker_project.core.admin.lists import text_filter
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, ModelAdmin, column, superusers_only
-from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, link
+from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, link, relative
 from broker_project.core.api.history import API_USER
 from delivery.admin.read_only import ReadOnlyAdmin
 
@@ -181,12 +181,13 @@ class HistoryAdmin(ReadOnlyAdmin[Change]):
     """Who changed what: people in the admin site, and clients with API keys."""
 
     when_empty = "Nobody has changed anything yet. What people and API keys change appears here."
-    list_display = ("action_time", "who", "about", "done")
-    fields = ("action_time", "who", "about", "done")
+    list_display = ("when", "who", "about", "done")
+    fields = ("when", "who", "about", "done")
     list_filter = (("user", AutocompleteSelectFilter), KeyFilter, "content_type", "action_flag")
     list_select_related = ("user", "content_type")
     time_column = "action_time"
 
+    when = column("when", lambda change: relative(change.action_time))
     who = column("who", _who)
     about = column("about", _about)
     done = column("what", _done)

@@ -35,6 +35,12 @@ NO_FILTERS: Final = frozenset({PAGE_VAR, SEARCH_VAR, ORDER_VAR})
 class ListPage(ChangeList):  # type: ignore[misc]
     """A page of a list, which names its filters, each with a way to remove it."""
 
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the rows; "Show all" is offered only where something is filtered away."""
+        super().get_results(request)
+        if not (self.query or self.has_active_filters):
+            self.full_result_count = self.result_count
+
     def chips(self) -> Iterator[tuple[str, str]]:
         """Return each filter in words, and the address of the list without it."""
         asked = {name: values for name, values in self.get_filters_params().items() if name not in NO_FILTERS}

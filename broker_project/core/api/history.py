@@ -38,12 +38,13 @@ def write_history(*, by: str, method: str, path: str, fields: Sequence[str], cre
     try:
         kind, given = _kind_and_name(path, created)
         pk = _pk_of(kind, given) if kind else None
+        is_one = kind and (pk is not None or method == "DELETE")
         user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
         LogEntry.objects.create(
             user=user,
             content_type=ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
             object_id=None if pk is None else str(pk),
-            object_repr=(created or path.removeprefix(ROOT))[:MAX_NAME],
+            object_repr=(given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
             action_flag=ADDITION if created else FLAGS.get(method, CHANGE),
             change_message=f"{by}: {method} {path}" + (f": {', '.join(fields)}" if fields else ""),
         )
