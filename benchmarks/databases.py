@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import psycopg
 from django.contrib.admin import site
@@ -35,7 +37,7 @@ from analytics.spark_process import run_application, spark_settings
 from analytics.vocabulary import vocabulary
 from benchmarks import filling, summaries_sql
 from benchmarks.history import write_history
-from broker_project.core.db import rows
+from broker_project.core.db import Connection, PreparedStatement, Rows, rows
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import due_lines
 from delivery.mailbox.acknowledge import acknowledge
@@ -224,6 +226,19 @@ class Configuration:
         subscribe(names, [known[name] for name in event_types], terms)
 
 
+@contextmanager
+def prepared_statements() -> Iterator[list[int]]:
+    """Yield a list that gets the number of statements of each round trip past Django, which does not count them."""
+    numbers, run = list[int](), Connection.run
+
+    def counted(itself: Connection, statements: Sequence[PreparedStatement], *more: Any, **named: Any) -> list[Rows]:
+        numbers.append(len(statements))
+        return run(itself, statements, *more, **named)
+
+    with patch.object(Connection, "run", counted):
+        yield numbers
+
+
 class PagesDatabase:
     """The database of a large installation, and somebody who opens all pages of its admin site and of a portal."""
 
@@ -256,10 +271,10 @@ class PagesDatabase:
         for address in (*self._of_models(), *self._of_one_subscriber()):
             cache.clear()
             reset_queries()  # Django keeps some thousands
-            with CaptureQueriesContext(connection) as queries:
+            with CaptureQueriesContext(connection) as queries, prepared_statements() as prepared:
                 answer = self._browser.get(address)
             if answer.status_code == HTTPStatus.OK:
-                taken[address] = len(queries)
+                taken[address] = len(queries) + sum(prepared)
         return taken
 
     def _of_models(self) -> Iterator[str]:

@@ -50,7 +50,7 @@ SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
 MINUTES: Final = """
 WITH counted AS (
   INSERT INTO delivery_minutetotal (minute, deliveries, delivered, eligible, buckets, bucket_counts, due)
-  SELECT date_trunc('minute', clock_timestamp()) - n * interval '1 minute', r, r, r, '{150,200,250}',
+  SELECT date_trunc('minute', (SELECT clock_timestamp())) - n * interval '1 minute', r, r, r, '{150,200,250}',
          ARRAY[r - 2, 1, 1], 0
     FROM generate_series(1, 48 * 60) n CROSS JOIN CAST(%(subscribers)s AS int) AS r
   RETURNING minute)

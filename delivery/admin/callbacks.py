@@ -54,8 +54,14 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
 
     when_empty = "No callback has been requested yet. A publisher requests one with CallbackURL in a QUEUE event."
     list_display = (
-        *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "depth"),
-        *("created_at", "replied_at", "expires_at"),
+        "id",
+        "state_label",
+        "message_link",
+        "event_type",
+        "publisher",
+        "goes_to",
+        "created_at",
+        "replied_at",
     )
     list_filter = (StageFilter, ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
     list_select_related = ("event_type", "publisher")
