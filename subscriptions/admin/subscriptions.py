@@ -147,7 +147,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
 
     when_empty = "No subscription yet. Create one to send the events of a type to a subscriber."
     list_display = (
-        *("own_id", "subscriber", "events", "sent_to", "header_filter_string"),
+        *("own_id", "subscriber", "events", "sent_to"),
         *("status_label", "pause_label", "diverted_label", "updated_at"),
     )
     list_display_links = ("own_id", "subscriber")
