@@ -330,6 +330,7 @@ def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     assert (shown["headers"], shown["unreadable"]) == (None, ["headers"])
     (listed,) = client.get("/api/v1/subscriptions").json()["items"]
     assert listed == shown
+    assert [client.post(f"{address}/{one}").status_code for one in ("pause", "resume")] == [200, 200]
     kept = client.patch(address, {"headers": {"X-Token": None}})
     assert invalid_fields(kept) == ["headers"]
     mended = client.patch(address, {"headers": {"X-Token": "new"}}).json()
