@@ -13,7 +13,7 @@ from django.apps import apps
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db import Error
+from django.db import Error, transaction
 from django.db.models import Model
 from django.utils import timezone
 
@@ -36,20 +36,25 @@ def write_history(*, by: str, method: str, path: str, fields: Sequence[str], cre
     `created` is the name or id of what it has created, if that is in the path of nothing else.
     """
     try:
-        kind, given = _kind_and_name(path, created)
-        pk = _pk_of(kind, given) if kind else None
-        is_one = kind and (pk is not None or method == "DELETE")
-        user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
-        LogEntry.objects.create(
-            user=user,
-            content_type=ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
-            object_id=None if pk is None else str(pk),
-            object_repr=(given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
-            action_flag=ADDITION if created else FLAGS.get(method, CHANGE),
-            change_message=f"{by}: {method} {path}" + (f": {', '.join(fields)}" if fields else ""),
-        )
+        with transaction.atomic():  # of its own: it must not undo a change that is in a transaction still
+            _write(by, method, path, fields, created)
     except Error as failure:
         log.warning("api.change_not_in_history", path=path, reason=failure)
+
+
+def _write(by: str, method: str, path: str, fields: Sequence[str], created: str) -> None:
+    kind, given = _kind_and_name(path, created)
+    pk = _pk_of(kind, given) if kind else None
+    is_one = kind and (pk is not None or method == "DELETE")
+    user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
+    LogEntry.objects.create(
+        user=user,
+        content_type=ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
+        object_id=None if pk is None else str(pk),
+        object_repr=(given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
+        action_flag=ADDITION if created else FLAGS.get(method, CHANGE),
+        change_message=f"{by}: {method} {path}" + (f": {', '.join(fields)}" if fields else ""),
+    )
 
 
 def _kind_and_name(path: str, created: str) -> tuple[type[Model] | None, str]:
