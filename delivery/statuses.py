@@ -11,6 +11,9 @@ ATTEMPT_ID_PREFIX: Final = "att_"
 """What stands before ids where people and endpoints see them, because the numbers look alike (contract 2.17)."""
 
 
+WHY_HELD: Final = "its filter or script failed, or sending it ended the process. Release it, or cancel it"
+
+
 class DeliveryStatus(TextChoices):
     """Where a delivery stands, with the words by which people read it."""
 
@@ -43,6 +46,11 @@ class DeliveryStatus(TextChoices):
 
     CANCELLED = "CANCELLED"
     """An operator or a subscriber ended it."""
+
+    @property
+    def hint(self) -> str:
+        """Return the API's name for it, and what people may ask about its word."""
+        return f"{self.value}: {WHY_HELD}" if self is DeliveryStatus.HELD else self.value
 
 
 class WaitsFor(TextChoices):

@@ -54,9 +54,10 @@ def label(text: str, colour: str) -> SafeString:
 
 
 def badge(state: Choices, colours: Mapping[Any, str]) -> SafeString:
-    """Return the word of a state on its colour, with the API's name for it as tooltip."""
+    """Return the word of a state on its colour, with its hint, or the API's name for it, as tooltip."""
     name = str(state.value)
-    context = {"text": state.label, "type": colours.get(name, "info"), "label_title": name, "class": "badge"}
+    title = getattr(state, "hint", name)
+    context = {"text": state.label, "type": colours.get(name, "info"), "label_title": title, "class": "badge"}
     return render_to_string("unfold/helpers/label.html", context)
 
 

@@ -30,6 +30,12 @@ def state(name: str, of: str) -> str:
 
 
 @register.filter
+def hint(status: str) -> str:
+    """Return what people may ask about the status of a delivery."""
+    return DeliveryStatus(status).hint
+
+
+@register.filter
 def moment(text: str | None) -> str:
     """Return how long ago or ahead a time is; a dash for none."""
     return relative(parse_datetime(text) if text else None)
