@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from delivery.replay.eligibility import RESUBMITTABLE
 from subscriptions.credentials.scopes import Scope
+from subscriptions.endpoints import is_scripted
+from subscriptions.models import EventKind
 
 Record = Mapping[str, Any]
-"""As the API shows it."""
+"""As the API shows it; a subscription with the `kind` of its events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Operation:
     body: Mapping[str, Any] | None = None
     offered: Callable[[Record], bool] = field(default=lambda _: True)
     """Whether it does anything to the record now."""
+    is_repeatable: bool = False
+    """Whether it may be done again if its form is sent again: it is not done in one transaction."""
 
 
 BY_PORTAL: Final = {"reason": "in the portal"}
@@ -33,13 +37,14 @@ SUBSCRIPTION: Final = {
     "send-test-event": Operation(
         label="Send test event",
         done="The test event was sent.",
-        offered=lambda one: one["delivery_mode"] == "PUSH",
+        offered=lambda one: one["delivery_mode"] == "PUSH" and not is_scripted(one["endpoint"]),
+        is_repeatable=True,
     ),
     "pause": Operation(
         label="Pause",
         done="Paused. Messages are stored, and sent once it is resumed.",
         body=BY_PORTAL,
-        offered=lambda one: one["paused_since"] is None,
+        offered=lambda one: one["paused_since"] is None and one["kind"] != EventKind.SYNC,
     ),
     "resume": Operation(
         label="Resume",
@@ -75,8 +80,9 @@ SUBSCRIPTION: Final = {
     ),
     "cancel-deliveries": Operation(
         label="Cancel unfinished deliveries",
-        done="Its unfinished deliveries were cancelled.",
+        done="What waited was cancelled. What is in flight ends so too, unless its answer ends it otherwise.",
         warning="What waits for this subscription is never sent. This cannot be undone.",
+        is_repeatable=True,
     ),
     "delete": Operation(
         label="Delete",

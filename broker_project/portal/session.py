@@ -15,33 +15,35 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
-from csp.constants import NONE, SELF
+from csp.constants import NONE
 from csp.utils import build_policy
 from django.conf import settings
+from django.core import signing
 from django.core.handlers.wsgi import WSGIRequest
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import resolve
-from django.utils.crypto import constant_time_compare, salted_hmac
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from structlog.contextvars import bound_contextvars
 
 from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
-from subscriptions.api.authentication import FOUND, ApiKeyAuthentication, TooManyRequests
-from subscriptions.credentials.portal_links import forget_form, note_form
+from subscriptions.api.authentication import FOUND, RATE, ApiKeyAuthentication, TooManyRequests
+from subscriptions.credentials.portal_links import note_form
 from subscriptions.models import ApiKey, KeyKind
 
 JSON: Final = "application/json"
-OF_CONNECTION: Final = (
+OF_PAGE: Final = (
     *("REMOTE_ADDR", "SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "HTTP_HOST"),
-    *("wsgi.url_scheme", "wsgi.errors"),
+    *("wsgi.url_scheme", "wsgi.errors", RATE),
 )
-"""What a call of the API takes over from the page's request."""
+"""What a call of the API takes over from the page's request: the page has been counted for the rate limit."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
-ENDED: Final = "Open the portal again, from a new link."
+FORMS: Final = "portal.form"
+"""What the signature of a form's token is for."""
 NONCE_CHARACTERS: Final = 16
 """The beginning of a form's token, which differs from form to form."""
 DONE: Final = "This was done already, and was not done again."
@@ -61,9 +63,16 @@ IN_THE_PORTAL: Final = {
 class Refused(Exception):
     """A request that is refused, by the API or for its session: its text says why."""
 
-    def __init__(self, why: object, status: int, title: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        why: object,
+        status: int,
+        title: str,
+        errors: Sequence[Mapping[str, str]] = (),
+        retry_after: str | None = None,
+    ) -> None:
         super().__init__(str(why))
-        self.status, self.title = status, title
+        self.status, self.title, self.retry_after = status, title, retry_after
         self.errors = {_field_of(error): IN_THE_PORTAL.get(error["code"], error["detail"]) for error in errors} or {
             "": str(why)
         }
@@ -90,29 +99,30 @@ class Portal:
     @property
     def form_token(self) -> str:
         """What one form of this session has, and no form of another site."""
-        return self._signed(token_hex(NONCE_CHARACTERS // 2))
-
-    def _signed(self, nonce: str) -> str:
-        return nonce + salted_hmac("portal.form", nonce + self.token, algorithm="sha256").hexdigest()
+        nonce = token_hex(NONCE_CHARACTERS // 2)
+        return nonce + signing.Signer(salt=FORMS).signature(nonce + self.token)
 
     def check_form(self) -> None:
         """Raise `Refused` for a form that another site may have sent."""
+        if self.request.method != "POST":
+            return
         given = self.request.POST.get(FORM_TOKEN, "")
-        is_own = constant_time_compare(given, self._signed(given[:NONCE_CHARACTERS]))
-        if self.request.method == "POST" and not is_own:
-            raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session")
+        nonce, signature = given[:NONCE_CHARACTERS], given[NONCE_CHARACTERS:]
+        try:
+            signing.Signer(salt=FORMS).unsign(f"{nonce}{self.token}:{signature}")
+        except signing.BadSignature:
+            raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session") from None
 
     @contextmanager
     def once(self) -> Iterator[None]:
-        """Let a form do its work once, also if it is sent twice at the same moment; again if that is refused."""
-        form = self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]
-        if not note_form(self.key.pk, form):
-            raise Refused(DONE, HTTPStatus.CONFLICT, "This was done already")
-        try:
+        """Let a form do its work once, also if it is sent twice at the same moment; again if that fails.
+
+        That it was sent is noted in the transaction of the work: so exactly what was done is known as done.
+        """
+        with transaction.atomic():
+            if not note_form(self.key.pk, self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]):
+                raise Refused(DONE, HTTPStatus.CONFLICT, "This was done already")
             yield
-        except Refused:
-            forget_form(self.key.pk, form)
-            raise
 
     def call(self, method: str, path: str, body: Any = None, *, query: str = "", version: str = "") -> Any:
         """Return the answer of an operation of the API; raise `Refused` for a problem.
@@ -131,13 +141,27 @@ class Portal:
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             problem = response.data
             why = IN_THE_PORTAL.get(problem["code"], problem["detail"])
-            raise Refused(why, response.status_code, problem["title"], problem.get("errors", ()))
+            errors, retry_after = problem.get("errors", ()), response.headers.get("Retry-After")
+            raise Refused(why, response.status_code, problem["title"], errors, retry_after)
         return response.data
 
-    def page(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
-        """Return a page of the portal."""
-        context |= {"portal": self, "logo": settings.PORTAL_LOGO}
-        return render(self.request, f"portal/{name}.html", context, status=status)
+    def page(self, name: str, *, refused: Refused | None = None, **context: Any) -> HttpResponse:
+        """Return a page of the portal, which also says why something was refused."""
+        errors = refused.errors if refused else {}
+        return _shown(self.request, name, {**context, "portal": self, "errors": errors}, refused)
+
+
+def _shown(request: HttpRequest, name: str, context: dict[str, Any], refused: Refused | None) -> HttpResponse:
+    shown = render(request, f"portal/{name}.html", {**context, "logo": settings.PORTAL_LOGO})
+    if refused:
+        shown.status_code = refused.status
+        if refused.retry_after is not None:
+            shown.headers["Retry-After"] = refused.retry_after
+    return shown
+
+
+def _refusal(request: HttpRequest, refused: Refused) -> HttpResponse:
+    return _shown(request, "refused", {"refused": refused}, refused)
 
 
 PortalView = Callable[..., HttpResponse]
@@ -146,7 +170,7 @@ PortalView = Callable[..., HttpResponse]
 def _call_variables(request: HttpRequest, token: str, method: str, path: str, body: Any) -> dict[str, Any]:
     content = b"" if body is None else orjson.dumps(body)
     return {
-        **{name: request.META[name] for name in OF_CONNECTION if name in request.META},
+        **{name: request.META[name] for name in OF_PAGE if name in request.META},
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
         "PATH_INFO": f"/api/v1/{path}",
@@ -166,7 +190,9 @@ def portal_of(request: HttpRequest) -> Portal:
     except AuthenticationFailed:
         found = None
     if found is None or found[1].kind != KeyKind.SUBSCRIBER:
-        raise Refused(ENDED, HTTPStatus.UNAUTHORIZED, "This session has ended")
+        raise Refused("Ask for a new link.", HTTPStatus.UNAUTHORIZED, "Your session has ended")
+    if RATE in asked.META:
+        request.META[RATE] = asked.META[RATE]
     return Portal(request, token, found[1])
 
 
@@ -189,8 +215,8 @@ def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
             response = _refusal(request, refused)
         except TooManyRequests as refused:
             why = f"{refused} Try again in {refused.wait} seconds."
-            response = _refusal(request, Refused(why, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests"))
-            response.headers["Retry-After"] = str(refused.wait)
+            wait = Refused(why, HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", retry_after=str(refused.wait))
+            response = _refusal(request, wait)
         except Http404:
             response = _refusal(request, Refused(IN_THE_PORTAL["not_found"], HTTPStatus.NOT_FOUND, "Not found"))
         response.xframe_options_exempt = bool(settings.PORTAL_ORIGINS)
@@ -199,11 +225,6 @@ def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
         return response
 
     return csrf_exempt(answer)
-
-
-def _refusal(request: HttpRequest, refused: Refused) -> HttpResponse:
-    context = {"refused": refused, "logo": settings.PORTAL_LOGO}
-    return render(request, "portal/refused.html", context, status=refused.status)
 
 
 def page(view: PortalView) -> Callable[..., HttpResponseBase]:
@@ -221,7 +242,7 @@ def page(view: PortalView) -> Callable[..., HttpResponseBase]:
 def _headers() -> dict[str, str]:
     """Return the headers of the portal's pages: who may frame them, and that no address of one is passed on."""
     logo = urlsplit(settings.PORTAL_LOGO)
-    images = [SELF, *([f"{logo.scheme}://{logo.netloc}"] if logo.netloc else [])]
+    images = [*SAME_ORIGIN["img-src"], *([f"{logo.scheme}://{logo.netloc}"] if logo.netloc else [])]
     framed = {"frame-ancestors": settings.PORTAL_ORIGINS or [NONE]}
     policy = BASE | SAME_ORIGIN | {"img-src": images} | framed
     return {

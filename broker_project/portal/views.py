@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -12,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.api.fields import id_of
-from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, offered
+from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, Operation, offered
 from broker_project.portal.session import (
     IN_THE_PORTAL,
     Portal,
@@ -27,8 +28,7 @@ from delivery.status.line_status import LineState
 from delivery.status.subscriber_status import BUSY, subscriber_status
 from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.authentication import check_failures, count_failure
-from subscriptions.credentials import keys
-from subscriptions.credentials.portal_links import log_portal, open_link, subscriber_of
+from subscriptions.credentials.portal_links import end_session, log_portal, open_link, subscriber_of
 from subscriptions.credentials.scopes import Scope
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, Status, Subscriber
@@ -45,10 +45,14 @@ TEXTS: Final = ("endpoint", "header_filter_string", "filter")
 """Fields of a subscription that the API takes as they are typed."""
 LINKS: Final = "links"
 """What a client without a usable link may be guessing."""
-MAX_OF_MESSAGE: Final = 20
-"""Deliveries that the page of a message tells of."""
 LISTED: Final = 100
-"""Subscriptions that a page lists."""
+"""Records that a page of a list has."""
+TOLD: Final = 5
+"""Deliveries that the page of a message tells with requests and answers: each takes two calls of the API."""
+AT_ONCE: Final = 200
+"""Records that are asked for at once, to be chosen from: as many as the API lists."""
+MAX_CHOICES: Final = 1000
+"""Records to choose from; of more, people type the name, or follow links."""
 
 
 @public_page
@@ -65,11 +69,10 @@ def open_portal(request: HttpRequest, link: str) -> HttpResponse:
     token = open_link(link, now=now)
     if token is None:
         count_failure(request, at=LINKS)
-        raise Refused("It was opened before, or has expired. Ask for a new one.", 410, "This link opens nothing")
+        raise Refused("Ask for a new one.", 410, "This link was used or has expired")
     key = ApiKey.objects.select_related("subscriber").get(digest=digest_of(token))
     log_portal("portal.opened", key)
-    former = digest_of(request.COOKIES.get(settings.PORTAL_COOKIE_NAME, ""))
-    ApiKey.objects.filter(is_portal=True, digest=former, revoked_at=None).update(revoked_at=now)
+    end_session(request.COOKIES.get(settings.PORTAL_COOKIE_NAME, ""), now=now)
     response = HttpResponseRedirect(reverse("portal:overview"))
     keep_token(response, token, int((key.expires_at - now).total_seconds()) if key.expires_at else 0)
     return response
@@ -98,7 +101,7 @@ def leave(portal: Portal) -> HttpResponse:
     """End the session: its key is revoked."""
     if portal.request.method != "POST":
         return HttpResponseRedirect(reverse("portal:overview"))
-    log_portal("portal.left", keys.revoke(ApiKey.objects.filter(pk=portal.key.pk), now=timezone.now()))
+    end_session(portal.token, now=timezone.now())
     response = portal.page("left", has_left=True)
     keep_token(response, "", 0)
     return response
@@ -109,8 +112,7 @@ def overview(portal: Portal) -> HttpResponse:
     """Show how the subscriber is, its numbers and its subscriptions."""
     subscriber, now = get_object_or_404(Subscriber, pk=portal.key.subscriber_id), timezone.now()
     health = subscriber_status(subscriber, now)
-    cursor = {name: value for name, value in portal.request.GET.items() if name == "cursor"}
-    listed = portal.call("GET", "subscriptions", query=urlencode({"limit": LISTED, **cursor}))
+    listed = _page_of(portal, "subscriptions")
     return portal.page(
         "overview",
         health=health,
@@ -124,15 +126,28 @@ def overview(portal: Portal) -> HttpResponse:
     )
 
 
-def _subscriptions(portal: Portal) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = portal.call("GET", "subscriptions", query=f"limit={LISTED}")["items"]
+def _page_of(portal: Portal, records: str) -> dict[str, Any]:
+    """Return the page of a list that the address asks for."""
+    cursor = {name: value for name, value in portal.request.GET.items() if name == "cursor"}
+    found: dict[str, Any] = portal.call("GET", records, query=urlencode({"limit": LISTED, **cursor}))
     return found
 
 
-def _topics(portal: Portal) -> list[dict[str, Any]]:
+def _choices(portal: Portal, records: str) -> dict[str, Any]:
+    """Return the records to choose from, and whether there are more than these."""
+    query, found = f"limit={AT_ONCE}", list[dict[str, Any]]()
+    while query and len(found) < MAX_CHOICES:
+        listed = portal.call("GET", records, query=query)
+        query = _pages(listed)["next"]
+        found += listed["items"]
+    return {"found": found, "are_more": bool(query)}
+
+
+def _topics(portal: Portal) -> dict[str, Any]:
     """Return the event types that a subscriber's key subscribes to."""
-    listed = portal.call("GET", "event-types", query=f"limit={LISTED}")["items"]
-    return [one for one in listed if one["kind"] == EventKind.TOPIC and not is_own(one["name"])]
+    listed = _choices(portal, "event-types")
+    topics = [one for one in listed["found"] if one["kind"] == EventKind.TOPIC and not is_own(one["name"])]
+    return {**listed, "found": topics}
 
 
 def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
@@ -153,33 +168,51 @@ def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
     """Show a subscription and save its form, or that of a new one."""
     if id is None and Scope.CONFIGURE not in portal.key.scopes:
         raise Refused(IN_THE_PORTAL["forbidden"], 403, "This link only shows subscriptions")
-    form, errors = portal.request.POST, {}
+    form: QueryDict = portal.request.POST
+    why: Refused | None = None
     if portal.request.method == "POST":
         try:
-            return _saved(portal, id, form)
+            return _created(portal, form) if id is None else _saved(portal, id, form)
         except Refused as refused:
-            errors, status = refused.errors, refused.status
-    else:
-        status = 200
-    stored = portal.call("GET", f"subscriptions/{id}") if id else {}
+            why = refused
+    stored = {} if id is None else portal.call("GET", f"subscriptions/{id}")
     return portal.page(
         "subscription",
-        status,
+        refused=why,
         subscription=stored,
-        form=form or {**stored, "headers": "".join(f"{name}:\n" for name in stored.get("headers") or ())},
-        errors=errors,
-        event_types=[] if id else _topics(portal),
-        operations=[*offered("subscriptions", stored, portal.key.scopes)] if id else [],
+        form=form or _form_of(stored),
+        event_types=_topics(portal) if id is None else {},
+        operations=[] if id is None else _operations(portal, stored),
         note=_note(portal, "subscriptions"),
     )
 
 
-def _saved(portal: Portal, id: int | None, form: QueryDict) -> HttpResponse:
-    """Create or change a subscription as the form says; raise `Refused`."""
+def _form_of(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a subscription as its form shows it; headers that cannot be decrypted are not there."""
+    return {**stored, "headers": "\n".join(f"{name}:" for name in stored.get("headers") or ())}
+
+
+def _operations(portal: Portal, stored: Mapping[str, Any]) -> list[tuple[str, Operation]]:
+    """Return what can be done to a subscription."""
+    name = stored["event_type"]
+    kind = portal.call("GET", f"event-types/{name}")["kind"] if name else EventKind.TOPIC
+    return [*offered("subscriptions", {**stored, "kind": kind}, portal.key.scopes)]
+
+
+def _saved(portal: Portal, id: int, form: QueryDict) -> HttpResponse:
+    """Change what the form says otherwise than it is; raise `Refused`."""
+    shown = _form_of(portal.call("GET", f"subscriptions/{id}"))
+    texts = {name: _text(form, name) for name in (*TEXTS, "headers") if name in form}
+    changed: dict[str, Any] = {name: text for name, text in texts.items() if text != _text(shown, name)}
+    if "headers" in changed:
+        changed["headers"] = _headers_in(changed["headers"])
+    portal.call("PATCH", f"subscriptions/{id}", changed, version=form.get("version", ""))
+    return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
+
+
+def _created(portal: Portal, form: QueryDict) -> HttpResponse:
+    """Create the subscription that the form says; raise `Refused`."""
     body = {name: _text(form, name) for name in TEXTS} | {"headers": _headers_in(_text(form, "headers"))}
-    if id:
-        portal.call("PATCH", f"subscriptions/{id}", body, version=form.get("version", ""))
-        return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
     event = _text(form, "event_type")
     wanted = {"event_pattern" if "*" in event else "event_type": event, "subscriber": portal.subscriber}
     with portal.once():
@@ -187,8 +220,8 @@ def _saved(portal: Portal, id: int | None, form: QueryDict) -> HttpResponse:
     return portal.page("secret", subscription=created)
 
 
-def _text(form: QueryDict, name: str) -> str:
-    return form.get(name, "").replace("\r\n", "\n").strip()
+def _text(form: Mapping[str, Any], name: str) -> str:
+    return str(form.get(name) or "").replace("\r\n", "\n").strip()
 
 
 def _headers_in(lines: str) -> dict[str, str | None]:
@@ -206,7 +239,7 @@ def operate(portal: Portal, records: str, id: int, operation: str) -> HttpRespon
     if portal.request.method != "POST":
         return HttpResponseRedirect(_page_after(records, "", id))
     path = f"{records}/{id}" if known.method == "DELETE" else f"{records}/{id}/{operation}"
-    with portal.once():
+    with nullcontext() if known.is_repeatable else portal.once():
         answer = portal.call(known.method, path, known.body) or {}
     if "signing_secret" in answer:
         return portal.page("secret", subscription=answer)
@@ -227,7 +260,8 @@ def filter_lab(portal: Portal, id: int) -> HttpResponse:
     """Try a filter on a message, and save it."""
     stored = portal.call("GET", f"subscriptions/{id}")
     form: Mapping[str, Any] = portal.request.POST or {**stored, **_example(portal, stored["event_type"])}
-    verdict, errors = None, {}
+    verdict = None
+    why: Refused | None = None
     if portal.request.method == "POST":
         filters = {name: _text(portal.request.POST, name) for name in ("header_filter_string", "filter")}
         try:
@@ -236,15 +270,9 @@ def filter_lab(portal: Portal, id: int) -> HttpResponse:
                 return HttpResponseRedirect(f"{reverse('portal:subscriptions', args=[id])}?done={SAVED}")
             verdict = portal.call("POST", "filters/test", filters | _message_in(portal.request.POST))
         except Refused as refused:
-            errors = refused.errors
+            why = refused
     newest = portal.call("GET", "deliveries", query=f"subscription={id}&limit=20")["items"]
-    return portal.page(
-        "filter", subscription=stored, form=form, verdict=verdict, errors=errors, newest=newest, status=_status(errors)
-    )
-
-
-def _status(errors: Mapping[str, str]) -> int:
-    return 400 if errors else 200
+    return portal.page("filter", refused=why, subscription=stored, form=form, verdict=verdict, newest=newest)
 
 
 def _example(portal: Portal, event_type: str | None) -> dict[str, str]:
@@ -267,21 +295,20 @@ def _message_in(form: QueryDict) -> dict[str, Any]:
 def deliveries(portal: Portal) -> HttpResponse:
     """List deliveries, filtered as the API does it."""
     query = _query_of(portal.request.GET, (*REPLAY_FIELDS, "status", "cursor"))
-    errors: dict[str, str] = {}
+    why: Refused | None = None
     try:
         found = portal.call("GET", "deliveries", query=urlencode(query))
     except Refused as refused:
-        found, errors = {"items": []}, refused.errors
-    subscriptions = _subscriptions(portal)
-    events = {one["id"]: one["event_type"] or one["event_pattern"] for one in subscriptions}
+        found, why = {"items": []}, refused
+    subscriptions = _choices(portal, "subscriptions")
+    events = {one["id"]: one["event_type"] or one["event_pattern"] for one in subscriptions["found"]}
     return portal.page(
         "deliveries",
-        _status(errors),
+        refused=why,
         found=[(one, events.get(one["subscription_id"], "")) for one in found["items"]],
         pages=_pages(found),
         searched_until=found.get("searched_until"),
         form=query,
-        errors=errors,
         statuses=DeliveryStatus.choices,
         subscriptions=subscriptions,
     )
@@ -295,12 +322,13 @@ def _query_of(form: QueryDict, names: Collection[str]) -> dict[str, str]:
 
 @page
 def message(portal: Portal, id: int) -> HttpResponse:
-    """Show a message by its deliveries to the subscriber, each with its newest request and answer."""
-    found = portal.call("GET", "deliveries", query=f"message={id}&limit={MAX_OF_MESSAGE}")["items"]
+    """Show a message by its deliveries to the subscriber, the newest with their newest request and answer."""
+    listed = portal.call("GET", "deliveries", query=f"message={id}&limit={LISTED}")
+    found = listed["items"]
     if not found:
         raise Http404
-    told = [_told(portal, one["id"]) for one in reversed(found)]
-    return portal.page("message", id=id, told=told, is_cut=len(found) == MAX_OF_MESSAGE)
+    told = [_told(portal, one["id"]) for one in found[:TOLD]]
+    return portal.page("message", id=id, told=told, older=found[TOLD:], are_more=bool(listed["next"]))
 
 
 def _told(portal: Portal, id: int, number: int | None = None) -> dict[str, Any]:
@@ -327,7 +355,8 @@ def delivery(portal: Portal, id: int) -> HttpResponse:
 @page
 def replays(portal: Portal) -> HttpResponse:
     """List replays; count or start one."""
-    form, count, errors = portal.request.POST, None, {}
+    form, count = portal.request.POST, None
+    why: Refused | None = None
     if portal.request.method == "POST":
         asked: dict[str, Any] = {**_query_of(form, REPLAY_FIELDS)}
         whose = {} if "subscription" in asked else {"subscriber": portal.subscriber}
@@ -340,16 +369,16 @@ def replays(portal: Portal) -> HttpResponse:
                 return HttpResponseRedirect(f"{reverse('portal:replays')}?done={STARTED}")
             count = portal.call("POST", "replays", asked | whose | {"dry_run": True})
         except Refused as refused:
-            errors = refused.errors
-    found = portal.call("GET", "replays", query=f"limit={LISTED}")["items"]
+            why = refused
+    found = _page_of(portal, "replays")
     return portal.page(
         "replays",
-        _status(errors),
-        found=[(one, [*offered("replays", one, portal.key.scopes)]) for one in found],
+        refused=why,
+        found=[(one, [*offered("replays", one, portal.key.scopes)]) for one in found["items"]],
+        pages=_pages(found),
         form=form,
         count=count,
-        errors=errors,
-        subscriptions=_subscriptions(portal),
+        subscriptions=_choices(portal, "subscriptions"),
         note=_note(portal, "replays"),
     )
 

@@ -33,7 +33,7 @@ FOUND: Final = "broker.found_keys"
 EVENT_TYPES: Final = "broker.event_types"
 """Where it notes the event types to be published with these keys."""
 RATE: Final = "broker.rate"
-"""Where a request notes the state of its key's rate limit."""
+"""Where a request notes the state of its key's rate limit, once it is counted."""
 POLICY: Final = '"default"'
 WINDOW_SECONDS: Final = 60
 
@@ -86,7 +86,7 @@ class ApiKeyAuthentication(BaseAuthentication):
             raise AuthenticationFailed("This API key is unknown, revoked or expired.")
         recent_tokens.add(token_hash)
         limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
-        if limit is not None:
+        if limit is not None and RATE not in request.META:
             rate = request.META[RATE] = _requests.spend(key.pk, limit, time.monotonic_ns())
             if rate.wait:
                 raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)

@@ -1,20 +1,20 @@
 """Links to the portal: each opens one subscriber's pages, once, with a short-lived key of its own (contract 1.10).
 
 The link has a random token. That of the key is its signature with the secret key of the broker: so whoever has the link
-cannot use the API with it, and the broker stores neither of the two.
+cannot use the API with it, and the broker stores neither of the two. A link that was signed with a former secret key
+opens while that is among the fallbacks.
 """
 
 import datetime as dt
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Collection
 from typing import Final
 
 import structlog
-from django.utils.crypto import salted_hmac
+from django.core.signing import Signer
 
 from broker_project.core.db import rows
-from subscriptions.credentials.keys import issue
+from subscriptions.credentials.keys import issue, revoke
 from subscriptions.credentials.scopes import Issuer, Scope
 from subscriptions.credentials.tokens import BEGINNING, TOKEN_BYTES, digest_of
 from subscriptions.models import ApiKey, Subscriber
@@ -35,10 +35,6 @@ NOTE_FORM: Final = f"""
 UPDATE subscriptions_apikey
    SET sent_forms = sent_forms[GREATEST(1, cardinality(sent_forms) - {MAX_FORMS} + 2):] || %(form)s::varchar
  WHERE id = %(key_id)s AND %(form)s::varchar <> ALL (sent_forms) RETURNING id
-"""
-FORGET_FORM: Final = """
-UPDATE subscriptions_apikey SET sent_forms = array_remove(sent_forms, %(form)s::varchar)
- WHERE id = %(key_id)s RETURNING id
 """
 
 log = structlog.get_logger(__name__)
@@ -66,7 +62,7 @@ def issue_link(
         scopes={Scope.READ, *scopes},
         expires_at=now + lifetime,
         requests_per_minute=issuer.requests_per_minute,
-        portal_token=_token_behind(link),
+        portal_token=_tokens_behind(link)[0],
     )
     log_portal("portal.link_created", key)
     return key, link
@@ -83,26 +79,31 @@ def open_link(link: str, *, now: dt.datetime) -> str | None:
 
     Until then nobody has had the token: the key has never been used.
     """
-    token = _token_behind(link)
     unused = ApiKey.objects.filter(is_portal=True, last_used_at=None, revoked_at=None, retires_at=None)
-    opened = unused.filter(digest=digest_of(token), expires_at__gt=now).update(last_used_at=now)
-    return token if opened else None
+    unopened = unused.filter(expires_at__gt=now)
+    tokens = _tokens_behind(link)
+    return next((one for one in tokens if unopened.filter(digest=digest_of(one)).update(last_used_at=now)), None)
+
+
+def end_session(token: str, *, now: dt.datetime) -> None:
+    """Revoke the key of the session with this token, if there is one."""
+    running = ApiKey.objects.filter(is_portal=True, revoked_at=None, expires_at__gt=now, digest=digest_of(token))
+    for key in running:
+        log_portal("portal.left", revoke(ApiKey.objects.filter(pk=key.pk), now=now))
 
 
 def subscriber_of(link: str) -> int | None:
     """Return the subscriber whose portal a link opens or has opened; None for an unknown link."""
-    found = ApiKey.objects.filter(is_portal=True, digest=digest_of(_token_behind(link)))
+    found = ApiKey.objects.filter(is_portal=True, digest__in=[*map(digest_of, _tokens_behind(link))])
     return found.values_list("subscriber_id", flat=True).first()
 
 
 def note_form(key_id: int, form: str) -> bool:
-    """Note that a form of a portal was sent; return False if that was noted before, or is at the same moment."""
+    """Note that a form of a portal was sent; return False if that was noted before.
+
+    It waits for the transaction in which the same form is noted at this moment.
+    """
     return bool(rows(NOTE_FORM, {"key_id": key_id, "form": form}))
-
-
-def forget_form(key_id: int, form: str) -> None:
-    """Let a form be sent again, because what it asked for was refused."""
-    rows(FORGET_FORM, {"key_id": key_id, "form": form})
 
 
 def forget_ended_portal_keys(now: dt.datetime) -> None:
@@ -110,6 +111,7 @@ def forget_ended_portal_keys(now: dt.datetime) -> None:
     ApiKey.objects.filter(is_portal=True, expires_at__lte=now - KEPT).delete()
 
 
-def _token_behind(link: str) -> str:
-    signature = salted_hmac("subscriptions.portal_link", link, algorithm="sha256").digest()
-    return BEGINNING + urlsafe_b64encode(signature).decode().rstrip("=")
+def _tokens_behind(link: str) -> list[str]:
+    """Return the token that the present secret key makes of a link, and those of the former ones."""
+    signer = Signer(salt="subscriptions.portal_link")
+    return [BEGINNING + signer.signature(link, secret) for secret in (signer.key, *signer.fallback_keys)]

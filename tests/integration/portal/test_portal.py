@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as configured
+from django.db import OperationalError, transaction
 from django.template import Context, Template
 from django.test import Client
 from django.urls import URLPattern, reverse
@@ -14,16 +17,20 @@ from django.utils import timezone
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from broker_project.core.api import pagination
-from broker_project.portal import session, urls
+from broker_project.core.admin.theme import badge
+from broker_project.core.api import history, pagination
+from broker_project.portal import session, urls, views
 from broker_project.portal.operations import OPERATIONS
 from broker_project.portal.session import FORM_TOKEN
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Lane, Message, Replay
-from subscriptions.credentials.portal_links import PORTAL_SCOPES, forget_ended_portal_keys
-from subscriptions.models import ApiKey, KeyKind, Subscriber, Subscription
+from delivery.statuses import DeliveryStatus
+from subscriptions import edit
+from subscriptions.credentials.portal_links import PORTAL_SCOPES, forget_ended_portal_keys, note_form
+from subscriptions.models import ApiKey, EventKind, KeyKind, Subscriber, Subscription
 from tests.support import broker, factories
 from tests.support.api import JSON, Answer
+from tests.support.database import execute, in_other_thread
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.10")]
 
@@ -83,7 +90,7 @@ def portal(management: Client, own: Subscription) -> Client:
 
 def send(portal: Client, address: str, **fields: str) -> Answer:
     """Send a form of the portal, with the token that its pages have."""
-    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
     return portal.post(address, {FORM_TOKEN: found[1] if found else "", **fields})
 
 
@@ -203,14 +210,17 @@ def test_only_the_links_own_page_opens_it(
 
 def test_a_link_ends_the_session_that_it_replaces(management: Client, own: Subscription, portal: Client) -> None:
     former = portal.cookies[COOKIE].value
-    portal.post(linked(management)["url"].removeprefix(configured.PUBLIC_URL))
+    key = ApiKey.objects.get(is_portal=True)
+    with capture_logs() as logs:
+        portal.post(linked(management)["url"].removeprefix(configured.PUBLIC_URL))
+    assert [one["key"] for one in logs if one["event"] == "portal.left"] == [key.pk]
     assert portal.get("/portal/").status_code == 200
     portal.cookies[COOKIE] = former
     assert portal.get("/portal/").status_code == 401
 
 
 def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscription) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
     assert found
     fields = {FORM_TOKEN: found[1], "event_type": "Shop.*", "endpoint": "https://a.example/", "start": ""}
     one = f"/portal/subscriptions/{own.pk}"
@@ -225,7 +235,7 @@ def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscriptio
 def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
     portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="(\w+)"', portal.get("/portal/").content.decode())
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
     assert found
     fields, call, clicked = {FORM_TOKEN: found[1], "event_type": "Shop.*"}, session.Portal.call, list[Answer]()
 
@@ -239,6 +249,138 @@ def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
     first = portal.post("/portal/subscriptions/new", {**fields, "endpoint": "https://a.example/"})
     assert (first.status_code, clicked[0].status_code) == (200, 409)
     assert [*Subscription.objects.exclude(pk=own.pk).values_list("endpoint", flat=True)] == ["https://a.example/"]
+
+
+def test_a_form_that_fails_can_be_sent_again(
+    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
+    assert found
+    fields = {FORM_TOKEN: found[1], "event_type": "Shop.*", "endpoint": "https://a.example/"}
+    portal.raise_request_exception = False
+    for failure, status in ((RuntimeError("broken"), 500), (OperationalError("no database"), 503)):
+        with monkeypatch.context() as broken:
+            broken.setattr(edit, "create", Mock(side_effect=failure))
+            assert portal.post("/portal/subscriptions/new", fields).status_code == status
+    assert b"Signing secret" in portal.post("/portal/subscriptions/new", fields).content
+    assert b"This was done already" in portal.post("/portal/subscriptions/new", fields).content
+    assert Subscription.objects.exclude(pk=own.pk).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("fails", "status"), [(False, 409), (True, 302)])
+def test_a_form_waits_for_the_same_one(portal: Client, own: Subscription, *, fails: bool, status: int) -> None:
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
+    assert found
+    key, address = ApiKey.objects.get(is_portal=True), f"/portal/subscriptions/{own.pk}/pause"
+    with ExitStack() as threads:
+        with transaction.atomic():
+            note_form(key.pk, found[1][: session.NONCE_CHARACTERS])
+            second = threads.enter_context(in_other_thread(lambda: portal.post(address, {FORM_TOKEN: found[1]})))
+            assert not second.done()
+            transaction.set_rollback(fails)
+        assert second.result().status_code == status
+
+
+def test_links_and_forms_outlive_the_secret_key(
+    management: Client, own: Subscription, portal: Client, settings: Any
+) -> None:
+    link, withdrawn = (linked(management)["url"].removeprefix(configured.PUBLIC_URL) for _ in range(2))
+    form = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
+    assert form
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another", ["between", settings.SECRET_KEY]
+    assert b"data-send" in portal.get(link).content
+    assert portal.post(f"/portal/subscriptions/{own.pk}/pause", {FORM_TOKEN: form[1]}).status_code == 302
+    assert Client(headers=OWN_PAGE).post(link).status_code == 302
+    settings.SECRET_KEY_FALLBACKS = []
+    assert Client(headers=OWN_PAGE).post(withdrawn).status_code == 410
+    assert portal.post(f"/portal/subscriptions/{own.pk}/resume", {FORM_TOKEN: form[1]}).status_code == 403
+    assert send(portal, f"/portal/subscriptions/{own.pk}/resume").status_code == 302
+
+
+def test_a_page_counts_as_one_request(own: Subscription) -> None:
+    _, token = factories.api_key(requests_per_minute=9)
+    browser = opened(linked(Client(headers={"Authorization": f"Bearer {token}"})))
+    first = delivered(own)
+    for _ in range(7):
+        Delivery.objects.create(message=first.message, subscription=own, line=first.line, size=2)
+    addresses = [f"/portal/messages/{first.message_id}", "/portal/", "/portal/deliveries"] * 3
+    assert [browser.get(one).status_code for one in addresses] == [200] * 9
+    refused = browser.get("/portal/")
+    assert (refused.status_code, 0 < int(refused["Retry-After"]) <= 7) == (429, True)
+
+
+def test_a_message_tells_of_its_newest_deliveries_and_leads_to_the_others(portal: Client, own: Subscription) -> None:
+    first = delivered(own)
+    for _ in range(6):
+        Delivery.objects.create(message=first.message, subscription=own, line=first.line, size=2)
+    told, _, older = portal.get(f"/portal/messages/{first.message_id}").content.decode().partition("Older deliveries")
+    ids = [*Delivery.objects.order_by("-pk").values_list("pk", flat=True)]
+    assert [one for one in ids if f'aria-label="Delivery dlv_{one}"' in told] == ids[:5]
+    assert [one for one in ids if f'href="/portal/deliveries/{one}"' in older] == ids[5:]
+
+
+def test_a_refusal_keeps_the_status_of_the_api(
+    management: Client, portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = opened(linked(management, scopes=[]))
+    changed = send(portal, f"/portal/subscriptions/{own.pk}/filter", filter="", save="", version="99")
+    forbidden = send(narrow, "/portal/replays", start="")
+    monkeypatch.setattr(pagination.Search, "found", Mock(side_effect=OperationalError("no database")))
+    away = portal.get("/portal/deliveries?from=2026-01-01T00:00")
+    assert [(one.status_code, one.headers.get("Retry-After")) for one in (changed, forbidden, away)] == [
+        *((412, None), (403, None), (503, "1"))
+    ]
+
+
+def test_only_what_works_is_offered(portal: Client, own: Subscription, management: Client) -> None:
+    asked = factories.subscription(own.subscriber, factories.event_type("Shop.Ask", kind=EventKind.SYNC))
+    answered = factories.subscription(
+        own.subscriber, factories.event_type("Shop.Answer", kind=EventKind.SYNC), endpoint="webr://", script="({})"
+    )
+    buttons = ("Pause", "Send test event")
+    shown = {one.pk: portal.get(f"/portal/subscriptions/{one.pk}").content.decode() for one in (own, asked, answered)}
+    assert {pk: [name for name in buttons if f"<button>{name}" in page] for pk, page in shown.items()} == {
+        own.pk: ["Pause", "Send test event"],
+        asked.pk: ["Send test event"],
+        answered.pk: [],
+    }
+
+
+def test_all_subscriptions_and_topics_can_be_chosen_until_there_are_too_many(
+    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "AT_ONCE", 2)
+    for number in range(4):
+        factories.event_type(f"A.{number}", kind=EventKind.SYNC)
+        factories.subscription(own.subscriber, factories.event_type(f"B.{number}"))
+    for limit, listed, suggested in ((100, 5, 5), (4, 4, 0)):
+        monkeypatch.setattr(views, "MAX_CHOICES", limit)
+        choice, new = (portal.get(f"/portal/{one}").content.decode() for one in ("replays", "subscriptions/new"))
+        assert (choice.count("<option"), "There are more than these" in choice) == (1 + listed, listed < 5)
+        assert (new.count("<option"), "There are more event types" in new) == (suggested, suggested < 5)
+
+
+def test_saving_leaves_alone_what_was_not_changed(portal: Client, own: Subscription) -> None:
+    execute("UPDATE subscriptions_subscription SET headers = 'gone'")
+    address, tried = f"/portal/subscriptions/{own.pk}", "$$->'Body'->>'state' = 'open'"
+    shown = portal.get(address).content.decode()
+    version = Subscription.objects.get().version
+    fields = {"endpoint": own.endpoint, "filter": tried, "header_filter_string": "", "headers": ""}
+    assert "nothing is sent until you write them again" in shown
+    assert send(portal, address, **fields, version=str(version)).status_code == 302
+    stored = Subscription.objects.get()
+    assert (stored.filter, stored.unreadable) == (tried, ["headers"])
+    written = {**fields, "headers": "X-Team: blue", "version": str(stored.version)}
+    assert send(portal, address, **written).status_code == 302
+    assert Subscription.objects.get().headers == {"X-Team": "blue"}
+
+
+def test_a_subscription_zero_does_not_exist(portal: Client) -> None:
+    assert portal.get("/portal/subscriptions/0").status_code == 404
+    assert (
+        send(portal, "/portal/subscriptions/0", event_type="Shop.*", endpoint="https://a.example/").status_code == 404
+    )
 
 
 def test_a_message_is_shown_by_its_own_deliveries(portal: Client, own: Subscription, theirs: dict[str, int]) -> None:
@@ -255,9 +397,9 @@ def test_a_link_for_another_subscriber_asks_before_it_replaces_a_session(
     same, other = (
         linked(management, name)["url"].removeprefix(configured.PUBLIC_URL) for name in ("warehouse", "somebody")
     )
-    assert b"open.js" in portal.get(same).content
+    assert b"data-send" in portal.get(same).content
     asked = portal.get(other).content
-    assert (b"open.js" in asked, b"You are in the portal of warehouse." in asked) == (False, True)
+    assert (b"data-send" in asked, b"You are in the portal of warehouse." in asked) == (False, True)
     assert portal.get("/portal/").status_code == 200
 
 
@@ -328,7 +470,7 @@ def test_only_chosen_sites_frame_the_portal(management: Client, own: Subscriptio
     settings.PORTAL_ORIGINS, settings.PORTAL_LOGO = ["https://app.example.org"], "https://www.example.org/logo.svg"
     page = Client().get(address)
     policy = page["Content-Security-Policy"].split("; ")
-    assert {"frame-ancestors https://app.example.org", "img-src 'self' https://www.example.org"} <= {*policy}
+    assert {"frame-ancestors https://app.example.org", "img-src 'self' data: https://www.example.org"} <= {*policy}
     assert "X-Frame-Options" not in page
     name, *flags = Client(headers=OWN_PAGE).post(address)["Set-Cookie"].split("; ")
     assert name.startswith(COOKIE)
@@ -392,6 +534,22 @@ def test_a_filter_is_tried_before_it_is_saved(portal: Client, own: Subscription)
 @pytest.mark.parametrize(("milliseconds", "text"), [(None, "-"), (999, "999 ms"), (54_247, "54.2 s")])
 def test_times_of_a_second_or_more_are_shown_in_seconds(milliseconds: int | None, text: str) -> None:
     assert Template("{% load portal %}{{ it|duration }}").render(Context({"it": milliseconds})) == text
+
+
+def test_the_word_for_held_is_explained_in_both_sites(portal: Client, own: Subscription) -> None:
+    Delivery.objects.filter(pk=delivered(own).pk).update(status="HELD", waits_for="RELEASE", due_at=None)
+    hint = 'title="HELD: its filter or script failed'
+    assert hint in portal.get("/portal/deliveries").content.decode()
+    assert hint in badge(DeliveryStatus.HELD, {})
+    assert 'title="FAILED"' in badge(DeliveryStatus.FAILED, {})
+
+
+def test_a_change_is_done_if_it_cannot_be_noted_in_the_history(
+    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_pk_of", lambda *_: execute("SELECT 1 / 0"))
+    assert send(portal, f"/portal/subscriptions/{own.pk}/pause").status_code == 302
+    assert Subscription.objects.get().paused_since
 
 
 def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, management: Client, receiver: Receiver) -> None:
