@@ -7,6 +7,7 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
+from broker_project.core.db import rows
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim, renew
@@ -29,6 +30,12 @@ from tests.support.query_plans import explained_statements
 
 pytestmark = pytest.mark.behaviour("11.6")
 
+PACES = """
+SELECT DISTINCT array(SELECT o FROM unnest(c.reloptions) o WHERE o LIKE 'autovacuum_vacuum_cost_%' ORDER BY o)
+  FROM pg_class c
+ WHERE c.relname IN ('delivery_line', 'delivery_turnfloor') OR EXISTS (
+   SELECT FROM unnest(c.reloptions) o WHERE o LIKE 'autovacuum_vacuum_threshold=%')
+"""
 LATE = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
 SELECT message_id, line_id, subscription_id, 'PENDING', size FROM delivery_open LIMIT 1 RETURNING id
@@ -114,6 +121,12 @@ def test_dead_versions_of_a_line_are_not_passed(
     reads = [node for one in statements for node in one.nodes() if node.get("Relation Name") == "delivery_line"]
     assert len(reads) > 10
     assert max(node["Shared Hit Blocks"] for node in reads) < 60
+
+
+@pytest.mark.django_db
+def test_vacuum_of_tables_whose_rows_come_and_go_leaves_three_quarters_of_a_core() -> None:
+    paces = rows(PACES)
+    assert paces == [(["autovacuum_vacuum_cost_delay=100", "autovacuum_vacuum_cost_limit=2000"],)]
 
 
 @pytest.mark.usefixtures("_many_dead")
