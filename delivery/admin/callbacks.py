@@ -29,6 +29,7 @@ STATE_COLOURS: Final = {
     CallbackState.PASSED_ON: "success",
     CallbackState.DELIVERED: "success",
     CallbackState.REFUSED: "danger",
+    CallbackState.FAILED: "danger",
     CallbackState.EXPIRED: "warning",
 }
 
@@ -39,6 +40,7 @@ StageFilter: Final = choice_filter(
         "waiting": ("Not replied to yet", lambda rows: rows.filter(reply=None, expires_at__gt=Now())),
         "in_flight": ("Reply being delivered", lambda rows: rows.filter(line__holds__isnull=False)),
         "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
+        "failed": ("Reply failed", lambda rows: in_state(rows, CallbackState.FAILED, now=timezone.now())),
         "missed": ("Never replied to", lambda rows: rows.filter(reply=None, expires_at__lte=Now())),
     },
 )

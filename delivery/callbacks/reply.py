@@ -9,6 +9,7 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.callbacks.address import MAX_DEPTH, hash_of
 from delivery.dispatch import notify
+from delivery.limits import MAX_CRASHES
 from delivery.publish.draft import Draft, check_metadata
 from delivery.publish.idempotency import fingerprint_of
 from delivery.webhook.content import Header, kept
@@ -55,7 +56,7 @@ SELECT i.reply_id, l.id FROM ids i, lined_up l
 """
 """Stores the reply as a message, its delivery in a line of its own, and marks every callback of the chain."""
 
-SEND_AGAIN: Final = """
+SEND_AGAIN: Final = f"""
 WITH again AS (
   UPDATE delivery_callback c
      SET delivery_id = next_delivery_id(),
@@ -69,12 +70,17 @@ lined_up AS (
 held AS (
   INSERT INTO delivery_hold (delivery_id, line_id) SELECT a.delivery_id, l.id FROM again a, lined_up l),
 waiting AS (
-  INSERT INTO delivery_open (id, message_id, line_id, status, size, resubmit_of)
-  SELECT a.delivery_id, m.id, l.id, 'PENDING', m.size, %(delivery)s
+  INSERT INTO delivery_open (id, message_id, line_id, status, size, resubmit_of, crash_count)
+  SELECT a.delivery_id, m.id, l.id, 'PENDING', m.size, %(delivery)s,
+         CASE WHEN EXISTS (SELECT FROM delivery_delivery d WHERE d.id = %(delivery)s AND d.status = 'FAILED')
+              THEN {MAX_CRASHES} ELSE 0 END
     FROM again a, lined_up l, delivery_message m WHERE m.id = %(reply)s)
 SELECT a.delivery_id, l.id FROM again a, lined_up l
 """
-"""Its line may still be there, or be claimed: it is not deleted before this has ended, nor afterwards."""
+"""Its line may still be there, or be claimed: it is not deleted before this has ended, nor afterwards.
+
+A reply fails only as a poison message, so it is sent in a process of its own again (contract 4.19).
+"""
 
 JOIN_REPLY: Final = """
 UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %s, replied_at = clock_timestamp() WHERE id = ANY(%s)

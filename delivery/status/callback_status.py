@@ -31,6 +31,9 @@ class CallbackState(TextChoices):
     REFUSED = "REFUSED", "Reply refused"
     """The original URL answered 3xx or 4xx; the reply is not sent again unless someone resubmits it."""
 
+    FAILED = "FAILED", "Reply failed"
+    """The reply is a poison message (contract 4.19); it is not sent again unless someone resubmits it."""
+
     EXPIRED = "EXPIRED"
     """There was no reply in time, or the reply was not taken in time."""
 
@@ -42,6 +45,7 @@ OF_DELIVERY: Final = {
     DeliveryStatus.DELIVERED: CallbackState.DELIVERED,
     DeliveryStatus.REJECTED: CallbackState.REFUSED,
     DeliveryStatus.NOT_SUPPORTED: CallbackState.REFUSED,
+    DeliveryStatus.FAILED: CallbackState.FAILED,
     DeliveryStatus.EXPIRED: CallbackState.EXPIRED,
 }
 

@@ -21,6 +21,7 @@ from delivery.limits import (
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
 from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.destination import NEVER_CONFIGURED
 from delivery.webhook.request import Outgoing, without_credentials
 from delivery.webhook.transform import TransformRefused, sent_record, transformed, withheld
 from delivery.worker.line import ActiveLine
@@ -314,29 +315,33 @@ def is_poison(sent: RequestSent) -> bool:
 
 
 def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settlement:
-    """Return what is recorded of a request that was taken, or of a poison message, which is held (contract 4.19).
+    """Return what is recorded of a request that was taken, or of a poison message (contract 4.19).
 
-    The beginning of its answer is without secrets.
+    That is held; a reply, whose line has nothing else, is a dead letter instead, which can be resubmitted. The
+    beginning of its answer is without secrets.
     """
-    answer, headers, is_held = sent.answer, delivery.destination.headers, is_poison(sent)
+    answer, to, is_ended = sent.answer, delivery.destination, is_poison(sent)
+    status = DeliveryStatus.DELIVERED
+    if is_ended:
+        status = DeliveryStatus.FAILED if to.config_version == NEVER_CONFIGURED else DeliveryStatus.HELD
     head, body = answer.head, answer.body
     if delivery.callback_url:
         head, body = without_token(head, delivery.callback_url), without_token(body, delivery.callback_url)
     return Settlement(
         line_id=line_id,
         delivery_id=delivery.id,
-        status=DeliveryStatus.HELD if is_held else DeliveryStatus.DELIVERED,
+        status=status,
         pause=None,
-        uncertain=is_held,
+        uncertain=is_ended,
         sequence_unused=False,
-        reason=answer.failure.reason if answer.failure and is_held else "",
+        reason=answer.failure.reason if answer.failure and is_ended else "",
         started_at=sent.started_at,
         duration_ms=answer.duration_ms,
         status_code=None if answer.failure else answer.status,
-        answer_headers=without_credentials(head, headers, max_bytes=KEPT_HEADER_BYTES),
-        answer_excerpt=without_credentials(body, headers, max_bytes=KEPT_BODY_BYTES),
+        answer_headers=without_credentials(head, to.headers, max_bytes=KEPT_HEADER_BYTES),
+        answer_excerpt=without_credentials(body, to.headers, max_bytes=KEPT_BODY_BYTES),
         sent=sent_record(delivery),
         group_id=delivery.group_id,
         message_id=delivery.content.message_id,
-        subscriber=delivery.destination.subscriber,
+        subscriber=to.subscriber,
     )

@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from broker_project.stack.load.receiver import Behaviour
@@ -75,17 +76,27 @@ class LateBytes:
 
 def sender_of(writer: asyncio.StreamWriter) -> int:
     """Return the process at the other end of a connection on this machine."""
-    host, port = writer.get_extra_info("peername")
-    address = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    ends = [writer.get_extra_info(name) for name in ("peername", "sockname")]  # one end may have several connections
+    connection = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in ends]
     entries = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    (inode,) = {entry[9] for entry in entries if entry[1] == address} - {"0"}
+    (inode,) = {entry[9] for entry in entries if entry[1:3] == connection} - {"0"}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):  # so has this
                     if str(descriptor.readlink()) == f"socket:[{inode}]":
                         return int(process.name)
-    raise LookupError(f"nobody has {host}:{port}")
+    raise LookupError(f"nobody has the connection between {ends}")
+
+
+def noting(note: Callable[[int], object], then: Behaviour) -> Behaviour:
+    """Behave like `then`, and note the process that has sent the request."""
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        note(sender_of(writer))
+        return await then(reader, writer)
+
+    return behave
 
 
 async def kill_sender(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

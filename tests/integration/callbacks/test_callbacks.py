@@ -541,14 +541,14 @@ def test_a_publisher_sees_the_callbacks_of_its_own_messages_only(callback: Callb
 
 
 def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> None:
-    names = ["waiting", "missed", "replied", "refused", "expired", "delivered", "ended"]
+    names = ["waiting", "missed", "replied", "refused", "failed", "expired", "delivered", "ended"]
     of = {name: create_callback(client) for name in names}
     of["passed_on"] = create_callback(client, callback_address(of["replied"]))
     for name in names[3:]:
         post_reply(of[name])
     post_reply(of["passed_on"])
     Callback.objects.filter(pk=of["missed"].pk).update(expires_at=Now())
-    ends = {"refused": "REJECTED", "expired": "EXPIRED", "delivered": "DELIVERED"}
+    ends = {"refused": "REJECTED", "failed": "FAILED", "expired": "EXPIRED", "delivered": "DELIVERED"}
     for name, status in ends.items():
         of[name].refresh_from_db()
         of_reply = Delivery.objects.filter(message=of[name].reply)
@@ -557,14 +557,14 @@ def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> 
         of_reply.update(status=status, closed_on=today(), finished_at=Now())
     Hold.objects.filter(line__callback=of["ended"]).delete()
     Callback.objects.filter(pk=of["ended"].pk).update(delivery_id=1)
-    states = ("WAITING", "REPLIED", "PASSED_ON", "DELIVERED", "REFUSED", "ENDED")
+    states = ("WAITING", "REPLIED", "PASSED_ON", "DELIVERED", "REFUSED", "FAILED", "ENDED")
     wanted = {state: {state.lower()} for state in states} | {"EXPIRED": {"missed", "expired"}}
     for state, expected in wanted.items():
         listed = client.get(f"/api/v1/callbacks?state={state}").json()["items"]
         assert {one["id"] for one in listed} == {of[name].pk for name in expected}
         assert {one["state"] for one in listed} == {state}
     admin = client_of_admin()
-    shown = {"stage=waiting": "waiting", "stage=in_flight": "replied", "stage=missed": "missed"}
+    shown = {"stage=waiting": "waiting", "stage=in_flight": "replied", "stage=missed": "missed", "stage=failed": "failed"}
     shown |= dict.fromkeys(("stage=refused", f"q={of['refused'].message_id}", f"q={of['refused'].pk}"), "refused")
     for query, name in shown.items():
         assert [*admin.get(f"/admin/delivery/callback/?{query}").context["cl"].result_list] == [of[name]]

@@ -1,5 +1,6 @@
 """A reply on its way to the original URL, and how callbacks end (contract 6.8)."""
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -34,10 +35,11 @@ from tests.support.api import (
     post_reply,
     problem_of,
 )
-from tests.support.behaviours import close, reset
+from tests.support.behaviours import close, kill_sender, noting, reset
 from tests.support.broker import Worker
 
 THERE = "/done"
+POISON = "its request ended the process that sent nothing else (SIGKILL)"
 
 DAY = timedelta(days=1)
 KEPT_DAYS = 14
@@ -256,6 +258,24 @@ def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiv
     (request,) = receiver.of(THERE)
     assert request.is_flagged
     assert (request.delivery_id, ended.status) == (ended.pk, DeliveryStatus.DELIVERED)
+
+
+@pytest.mark.behaviour("4.19", "6.8")
+def test_a_reply_that_ends_the_process_that_sends_it_is_a_dead_letter(pending: Callback, receiver: Receiver) -> None:
+    senders: list[int] = []
+    receiver.on(THERE, noting(senders.append, kill_sender), noting(senders.append, answer()))
+    post_reply(pending)
+    for _ in range(2):
+        broker.crash_while_sending(line_of(pending))
+        broker.expire_lease(line_of(pending))
+    with broker.running_worker():
+        dead = wait_until_ended(pending)
+        assert (dead.status, dead.reason, dead.uncertain) == (DeliveryStatus.FAILED, POISON, True)
+        assert (state_of(pending), broker.attempts_of(dead.pk)) == ("FAILED", [(1, None)])
+        assert resubmit(dead)[0] == 201
+        assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
+    assert receiver.bodies(THERE) == [RESULT_BODY] * 2
+    assert (len({*senders}), os.getpid() in senders) == (2, False), "each in a process of its own"
 
 
 def test_a_finished_reply_is_not_sent_again(pending: Callback, receiver: Receiver) -> None:

@@ -5,14 +5,13 @@ import errno
 import os
 import subprocess
 import threading
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
 import psycopg
 import pytest
 
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer
+from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery
 from delivery.operations import cancel, release
@@ -20,7 +19,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker import isolation
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker, factories
-from tests.support.behaviours import kill_sender, sender_of
+from tests.support.behaviours import kill_sender, noting
 
 pytestmark = pytest.mark.behaviour("4.19")
 REASON = "its request ended the process that sent nothing else (SIGKILL)"
@@ -32,16 +31,6 @@ def crash_again_and_again(wanted: Subscription, times: int) -> None:
     for _ in range(times):
         broker.crash_while_sending(line)
         broker.expire_lease(line)
-
-
-def noting(sender: Callable[[int], object], then: Behaviour) -> Behaviour:
-    """Behave so, and say who has sent the request."""
-
-    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        sender(sender_of(writer))
-        return await then(reader, writer)
-
-    return behave
 
 
 @pytest.mark.parametrize(("ends", "is_alone"), [(1, False), (2, True)])
