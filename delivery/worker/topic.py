@@ -18,6 +18,7 @@ from delivery.limits import (
     PAGE_SECONDS,
     SHORT_WAIT_SECONDS,
 )
+from delivery.models import Lane
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
 from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
@@ -101,8 +102,9 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
     while not line.must_stop() and line.has_room(slot):
         if taken := take():
             return taken
-        # In a retry line only time brings more work, which the sweep watches.
-        is_through = line.is_retry_line and line.has_read and not line.buffer.is_low
+        # In a retry line only time brings more work, which the sweep watches; in that of a reply nothing does.
+        is_alone = line.is_retry_line or line.claim.lane == Lane.CALLBACK
+        is_through = is_alone and line.has_read and not line.buffer.is_low
         if line.rest is not None or line.is_outdated or is_through:
             break
         yield Read(linger)

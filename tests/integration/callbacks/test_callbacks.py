@@ -564,7 +564,12 @@ def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> 
         assert {one["id"] for one in listed} == {of[name].pk for name in expected}
         assert {one["state"] for one in listed} == {state}
     admin = client_of_admin()
-    shown = {"stage=waiting": "waiting", "stage=in_flight": "replied", "stage=missed": "missed", "stage=failed": "failed"}
+    shown = {
+        "stage=waiting": "waiting",
+        "stage=in_flight": "replied",
+        "stage=missed": "missed",
+        "stage=failed": "failed",
+    }
     shown |= dict.fromkeys(("stage=refused", f"q={of['refused'].message_id}", f"q={of['refused'].pk}"), "refused")
     for query, name in shown.items():
         assert [*admin.get(f"/admin/delivery/callback/?{query}").context["cl"].result_list] == [of[name]]

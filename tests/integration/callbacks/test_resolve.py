@@ -22,6 +22,7 @@ from delivery.models import OPEN_SHELF, Callback, Delivery, Hold, Lane, Line, Pa
 from delivery.operations import cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
+from delivery.worker import leases
 from subscriptions.models import Publisher, Subscription
 from tests.support import broker, factories
 from tests.support.api import (
@@ -276,6 +277,15 @@ def test_a_reply_that_ends_the_process_that_sends_it_is_a_dead_letter(pending: C
         assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
     assert receiver.bodies(THERE) == [RESULT_BODY] * 2
     assert (len({*senders}), os.getpid() in senders) == (2, False), "each in a process of its own"
+
+
+def test_the_line_of_a_reply_is_released_as_it_ends(
+    pending: Callback, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "IDLE_SECONDS", DAY.total_seconds())
+    post_reply(pending)
+    assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
+    assert line_of(pending).lease_until is None, "nothing else comes"
 
 
 def test_a_finished_reply_is_not_sent_again(pending: Callback, receiver: Receiver) -> None:
