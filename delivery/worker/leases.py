@@ -70,9 +70,13 @@ def active_line(
     return line
 
 
-def idle_seconds(lines: int) -> float:
-    """Return how long a line waits for work in a process with so many: the fewer places are left, the shorter."""
-    return max(MIN_IDLE_SECONDS, IDLE_SECONDS * (1 - lines / MAX_IN_FLIGHT))
+def idle_seconds(lines: int, extra_slots: int) -> float:
+    """Return how long lines wait for work in a process with so many: the fewer places are left, the shorter.
+
+    So too if few of the slots are left that lines may have beyond their first.
+    """
+    taken = max((lines + extra_slots) / MAX_IN_FLIGHT, extra_slots / MAX_EXTRA_SLOTS)
+    return max(MIN_IDLE_SECONDS, IDLE_SECONDS * (1 - taken))
 
 
 class Turns:

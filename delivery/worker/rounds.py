@@ -79,6 +79,8 @@ class Rounds:
         """Made when the first script comes."""
         self.budget = BodyBudget(MAX_PROCESS_BYTES)
         self._lines: dict[int, ActiveLine] = {}
+        self._extra_slots = 0
+        """Slots that they have beyond the first of each."""
         self.leases = Leases(self._lines)
         self._slots = Slots()
         self._backoff = DatabaseBackoff()
@@ -150,9 +152,8 @@ class Rounds:
 
     def free_places(self) -> tuple[int, int]:
         """Return how many more lines may be claimed, and how many more slots they may have beyond their first."""
-        extra = sum(len(line.slots) - 1 for line in self._lines.values())
-        places = 0 if self._is_stopping else max(0, MAX_IN_FLIGHT - len(self._lines) - extra)
-        return places, max(0, MAX_EXTRA_SLOTS - extra)
+        places = 0 if self._is_stopping else max(0, MAX_IN_FLIGHT - len(self._lines) - self._extra_slots)
+        return places, max(0, MAX_EXTRA_SLOTS - self._extra_slots)
 
     def begin(self, lines: Sequence[ActiveLine]) -> None:
         """Take lines in; one that is here already, under an older epoch, has been lost to the new claim."""
@@ -160,6 +161,7 @@ class Rounds:
             if line.id in self._lines:
                 self._lose(self._lines[line.id])
             self._lines[line.id] = line
+            self._extra_slots += len(line.slots) - 1
             self._turns.add(line)
             self._slots.add(line)
             for slot in line.slots:
@@ -219,7 +221,8 @@ class Rounds:
         if self.scripts and (scripts := self.scripts.patience()) is not None:
             waits.append(scripts)
         if idle := self._slots[SlotState.IDLE]:  # the first has been so for longest
-            waits.append((idle[0].resumes_at if self._listener.is_connected else self._look_at) - now)
+            ends_at = idle[0].idle_since + idle_seconds(len(self), self._extra_slots)
+            waits.append((ends_at if self._listener.is_connected else self._look_at) - now)
         if self._slots.any_in(SlotState.PARKED):
             waits.append(HANGS_SECONDS)
         if self._slots.any_in(SlotState.LOCKED):
@@ -305,7 +308,7 @@ class Rounds:
                 self._slots.move(slot, SlotState.READING)
             case Read():
                 self._slots.move(slot, SlotState.IDLE)
-                slot.resumes_at = boot_clock.since_boot() + idle_seconds(len(self))
+                slot.idle_since = boot_clock.since_boot()
             case Rest():
                 self._slots.move(slot, SlotState.PARKED)
 
@@ -325,6 +328,7 @@ class Rounds:
         for slot in line.slots:
             slot.give_back(self.budget)
         del self._lines[line.id]
+        self._extra_slots -= len(line.slots) - 1
         self._slots.drop(line)
         self._releaser.let_go(line.link)
 
@@ -369,8 +373,9 @@ class Rounds:
         for slot in [one for line in ending for one in line.slots if one.state is SlotState.IDLE]:
             self._advance(slot, None)
         looks = not self._listener.is_connected and now >= self._look_at
+        over_since = now - idle_seconds(len(self), self._extra_slots)
         for slot in self._slots[SlotState.IDLE]:
-            line, is_over = slot.line, now >= slot.resumes_at
+            line, is_over = slot.line, slot.idle_since <= over_since
             if not (is_over or looks or self._is_stopping):
                 break  # the others have been idle for less time
             has_keys = bool(line.busy_keys) and line.buffer.has_more  # then that this slot is idle says nothing

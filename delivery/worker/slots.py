@@ -197,8 +197,7 @@ class NotStarted:
 
 
 Reply = RequestSent | NotStarted | Result | None
-"""None answers a `Read` (the line has its page), a `Wait`, and a `Rest` whose slot is called back. A script's result
-answers a `Transform`."""
+"""None answers a `Read`, whose page is there, a `Wait` and a called-back `Rest`, a script's result a `Transform`."""
 
 Story = Generator[Step, Reply, Never]
 """A slot's generator. It never ends: when its line is released, it is dropped."""
@@ -247,7 +246,9 @@ class Slot:
     ended: Ended | None = None
     """What is settled before that: the outcome of what it did last, set by its generator."""
     resumes_at: float = 0.0
-    """Time since boot when it goes on after its rate limit, reads on, or is settled at the latest."""
+    """Time since boot when it goes on after its rate limit, or is settled at the latest."""
+    idle_since: float = 0.0
+    """Time since boot from which on it has waited for new work."""
     in_flight: Outgoing | None = None
     """The delivery of its request or script, until the outcome is recorded."""
     waiting_since: float | None = None
@@ -342,8 +343,7 @@ class Slot:
 
     def settled(self, budget: BodyBudget) -> None:
         """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""
-        step = self.step
-        going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
+        going_on = self.step.delivery if isinstance(self.step, Send | Transform | Wait) else None
         if going_on is None:
             self.give_back(budget)
         elif self.ended:

@@ -197,7 +197,7 @@ def test_an_idle_line_stays_for_a_while(
     assert len(receiver.log) == 3
     assert broker.line_of(wanted.subscriber).epoch == 1
     (driven,) = worker.event_loop.lines._lines.values()
-    driven.slots[0].resumes_at = 0.0
+    driven.slots[0].idle_since -= PATIENCE_SECONDS
     wait_until(lambda: broker.line_of(wanted.subscriber).lease_until is None)
 
 

@@ -9,11 +9,12 @@ import pytest
 from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Gate, Receiver, answer
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
+from delivery.limits import MAX_EXTRA_SLOTS, MAX_IN_FLIGHT
 from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.statuses import DeliveryStatus
-from delivery.worker import rounds
+from delivery.worker import leases, rounds
 from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
 from delivery.worker.pages import read_pages
@@ -236,3 +237,29 @@ def test_deferred_deliveries_come_again(receiver: Receiver, wanted: Subscription
         broker.make_due()
         broker.wait_until_done()
     assert len(receiver.log) == 16
+
+
+def test_all_idle_lines_leave_their_places_once_few_are_left(
+    receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "IDLE_SECONDS", 10 * PATIENCE_SECONDS)
+    alone = subscription(endpoint=receiver.url("/alone"))
+    broker.publish_numbered(alone.event_type, 1)
+    wait_until(lambda: [line.is_idle for line in worker.event_loop.lines.all()] == [True])
+    monkeypatch.setattr(leases, "MIN_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "MAX_IN_FLIGHT", 3)
+    broker.publish_numbered(wanted.event_type, 1)
+    wait_until(lambda: broker.statuses(wanted) == [DELIVERED])
+    wait_until(lambda: worker.event_loop.lines.all() == [], PATIENCE_SECONDS / 2)
+    assert worker.event_loop.lines.free_places() == (MAX_IN_FLIGHT, MAX_EXTRA_SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("lines", "extra_slots", "seconds"),
+    [(0, 0, 5.0), (2_000, 0, 2.5), (4_000, 0, 1.0), (2, 1_000, 2.5), (1_000, 1_000, 2.5), (2, 1_998, 1.0)],
+)
+def test_idle_lines_stay_for_less_time_the_more_slots_there_are(
+    monkeypatch: pytest.MonkeyPatch, lines: int, extra_slots: int, seconds: float
+) -> None:
+    monkeypatch.setattr(leases, "IDLE_SECONDS", 5.0)
+    assert leases.idle_seconds(lines, extra_slots) == seconds
