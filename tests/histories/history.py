@@ -116,7 +116,6 @@ class History:
         self.stack: list[Worker | None] = []
         """Whose code runs, innermost last; None: nobody's."""
         world.monotonic = lambda: self.stack[-1].monotonic() if self.stack and self.stack[-1] else 0.0
-        world.is_ahead = self.is_ahead
         self.lines = [line_id for (line_id,) in rows(LINES)]
         self.subscriptions = [*world.owners]
         self.names = itertools.count(1)
