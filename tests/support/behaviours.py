@@ -99,9 +99,19 @@ def noting(note: Callable[[int], object], then: Behaviour) -> Behaviour:
     return behave
 
 
-async def kill_sender(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """End the process that has sent the request, as a request that makes it crash does."""
-    sender = sender_of(writer)
-    assert sender != os.getpid(), "the test itself has sent it"
-    os.kill(sender, signal.SIGKILL)
-    return False
+def signalling(number: signal.Signals) -> Behaviour:
+    """Send the process that has sent the request a signal, and close without an answer."""
+
+    async def signal_sender(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        sender = sender_of(writer)
+        assert sender != os.getpid(), "the test itself has sent it"
+        os.kill(sender, number)
+        return False
+
+    return signal_sender
+
+
+kill_sender = signalling(signal.SIGKILL)
+"""As a request does that makes the process crash."""
+stop_sender = signalling(signal.SIGSTOP)
+"""As a request does with which the process hangs."""

@@ -19,10 +19,11 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker import isolation
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker, factories
-from tests.support.behaviours import kill_sender, noting
+from tests.support.behaviours import kill_sender, noting, stop_sender
 
 pytestmark = pytest.mark.behaviour("4.19")
 REASON = "its request ended the process that sent nothing else (SIGKILL)"
+HUNG = "its request ended the process that sent nothing else (hung, SIGKILL)"
 
 
 def crash_again_and_again(wanted: Subscription, times: int) -> None:
@@ -62,6 +63,19 @@ def test_what_ends_the_process_that_sent_it_alone_is_held_and_nothing_else(
         broker.wait_until_done()
     assert [request.body for request in receiver.log] == [b"0", b"1", b"2", b"0"]
     assert receiver.log[-1].is_flagged
+
+
+def test_a_delivery_with_which_the_process_hangs_is_held_too_and_says_so(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "ISOLATED_GRACE_SECONDS", 1)
+    Subscription.objects.update(timeout_seconds=1)
+    receiver.on("/a", stop_sender, answer())
+    broker.publish_numbered(wanted.event_type, 2)
+    crash_again_and_again(wanted, 2)
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(wanted) == ["HELD", "DELIVERED"])
+    assert Delivery.objects.get(status="HELD").reason == HUNG
 
 
 @pytest.mark.parametrize("cancels", [False, True])
