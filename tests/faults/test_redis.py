@@ -2,22 +2,30 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import pairwise
 
 import pytest
 from django.conf import settings
 from redis import Redis
 
+from benchmarks.command_process import command_process
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.breakage import away, beat_going_on, flush_redis, frozen
 from tests.support.faults.figures import Figures, Report, promised_pause
-from tests.support.faults.load import AFTERWARDS, Load
+from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
+from tests.support.faults.verdicts import Verdict
+from tests.support.real_broker import Broker
 
 AWAY = "Redis does not work"
 pytestmark = [pytest.mark.behaviour("11.3", "11.9", "4.10", "4.11"), pytest.mark.pause(AWAY)]
 
 PENDING = 1_000
+LINES = 5_000
 MAX_PUBLISH = 2.0
 """A call whose process finds out that Redis does not answer, on a busy machine; the others do not even ask."""
 
@@ -70,6 +78,46 @@ def assert_went_on(load: Load) -> None:
     for endpoint in load.endpoints.values():
         last = max(one.at for one in endpoint.exchanges if one.at <= load.faults[-1].ended)
         assert load.faults[-1].ended - last <= promised_pause(AWAY), "it got requests until the end of the fault"
+
+
+@pytest.mark.behaviour("11.9")
+@pytest.mark.case("redis-away-5000-lines")
+def test_thousands_of_lines_go_on_without_redis(load: Load, receiver: Receiver, verdict: Verdict) -> None:
+    """How long it takes until all have had a request is a matter of CPU time, so it is only measured."""
+    event_type = subscribe_many(load.broker, receiver.url("/many"))
+    arrivals = [arrivals_after_publish(load.broker, event_type, receiver, 1)]
+    with beat_going_on(load.broker), load.fault(), away(load.broker.stack.supervisor["redis"]):
+        arrivals += [arrivals_after_publish(load.broker, event_type, receiver, number) for number in (2, 3)]
+    seconds = [max(times) for times in arrivals]
+    verdict.measured |= {"with_redis_seconds": round(seconds[0], 1), "without_seconds": round(max(seconds[1:]), 1)}
+    deliveries = Counter(request.delivery_id for request in receiver.of("/many"))
+    assert (len(deliveries), max(deliveries.values())) == (len(arrivals) * LINES, 1)
+    pauses = [later - earlier for times in arrivals[1:] for earlier, later in pairwise([0.0, *sorted(times)])]
+    verdict.measured["pause_seconds"] = round(max(pauses), 1)
+    assert max(pauses) <= promised_pause(AWAY)
+
+
+def arrivals_after_publish(broker: Broker, event_type: str, receiver: Receiver, times: int) -> list[float]:
+    """Publish an event to all lines, the `times`th; return how many seconds later each had its request."""
+    assert broker.publish(event_type).status_code == 202
+    began = time.monotonic()
+    wait_until(lambda: len(receiver.of("/many")) >= times * LINES, THROUGH_SECONDS)
+    return [max(0.0, request.begun - began) for request in receiver.of("/many")[(times - 1) * LINES :]]
+
+
+def subscribe_many(broker: Broker, endpoint: str) -> str:
+    """Store subscribers of one event type, all with this endpoint; return its name. The API would take minutes."""
+    names = [f"many-{number}" for number in range(LINES)]
+    with command_process(broker.stack.environment, "benchmarks.databases.Configuration") as (there, _):
+        there(
+            "subscribe",
+            names=names,
+            event_types=["Many"] * LINES,
+            endpoints=[endpoint] * LINES,
+            kind="TOPIC",
+            script="",
+        )
+    return "Many"
 
 
 def be_a_replica(redis: Redis) -> None:
