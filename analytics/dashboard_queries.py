@@ -97,6 +97,9 @@ SELECT lower(piece), upper(piece)
 """The parts of a range that are summarized, the earliest first, not overlapping."""
 
 
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
 class Quantiles(NamedTuple):
     """The time from published to delivered, in milliseconds, within one per cent."""
 
@@ -107,7 +110,7 @@ class Quantiles(NamedTuple):
     @classmethod
     def of(cls, histogram: Histogram) -> Self:
         """Return the quantiles of a histogram that is not empty."""
-        return cls(*(quantile(histogram, share) for share in (0.5, 0.95, 0.99)))
+        return cls(*(quantile(histogram, share) for share in QUANTILES.values()))
 
 
 class Totals(NamedTuple):

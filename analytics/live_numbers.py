@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.db.models import Max
 
 from analytics.dashboard_queries import Quantiles
-from analytics.pipeline.quantiles import Histogram
+from analytics.pipeline.quantiles import PARTS, Histogram
 from broker_project.core.db import rows
 from delivery.models import MinuteTotal
 from delivery.status.backlog import Backlog, backlogs
@@ -39,14 +39,22 @@ sums AS (
   SELECT key, sum(deliveries)::int AS deliveries, sum(delivered)::int AS delivered, sum(eligible)::int AS eligible
     FROM chosen GROUP BY key)
 """
+BUCKETS: Final = """
+bucket AS (
+  SELECT key, bucket, sum(number) AS number
+    FROM chosen CROSS JOIN unnest(buckets, bucket_counts) AS h (bucket, number) GROUP BY key, bucket)
+"""
 SUMS: Final = f"""
-{COUNTS},
-histograms AS (
-  SELECT key, jsonb_object_agg(bucket, number) AS histogram
-    FROM (SELECT key, bucket, sum(number) AS number
-            FROM chosen CROSS JOIN unnest(buckets, bucket_counts) AS h (bucket, number) GROUP BY key, bucket) h
-   GROUP BY key)
+{COUNTS}, {BUCKETS},
+histograms AS (SELECT key, jsonb_object_agg(bucket, number) AS histogram FROM bucket GROUP BY key)
 SELECT key, deliveries, delivered, eligible, histogram FROM sums LEFT JOIN histograms USING (key)
+"""
+QUANTILES: Final = f"""
+{BUCKETS},
+passed AS (
+  SELECT key, bucket, sum(number) OVER (PARTITION BY key ORDER BY bucket) AS seen,
+         sum(number) OVER (PARTITION BY key) AS number FROM bucket)
+SELECT key, min(bucket) FROM passed WHERE seen * {PARTS} >= number * %(parts)s::int GROUP BY key
 """
 
 TOTAL: Final = f"""
@@ -78,6 +86,7 @@ WITH chosen AS (
 """The numbers by a column; rows without it have the key 0."""
 BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
 COUNTS_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=f"{COUNTS} SELECT *, NULL FROM sums")
+QUANTILES_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=QUANTILES)
 BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
 
 
@@ -194,6 +203,18 @@ def with_own_events(published: LastMinutes, newest: dt.datetime) -> LastMinutes:
 def _counts_by_subscriber(newest: dt.datetime, *, of_own: bool) -> LastMinutes:
     key = f"counts_by_subscriber:{of_own}:{newest.timestamp()}"
     return _cached(key, partial(_added_up, COUNTS_BY_SUBSCRIBER, newest, of_own=of_own), MINUTE_SECONDS)
+
+
+def quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
+    """Return by subscriber in which bucket a quantile of its times is, of the same minutes as its numbers."""
+    key = f"quantile_buckets:{share}:{newest.timestamp()}"
+    return _cached(key, partial(_quantile_buckets, newest, share), MINUTE_SECONDS)
+
+
+def _quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
+    ((since, _),) = rows(SINCE, {"newest": newest})
+    asked = {"since": since, "newest": newest, "subscriber_ids": None, "own": [], "of_own": None}
+    return dict(rows(QUANTILES_BY_SUBSCRIBER, {**asked, "parts": round(share * PARTS)}))
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:

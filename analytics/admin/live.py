@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from analytics import live_numbers
 from analytics.admin.sections import duration, per_cent
-from analytics.dashboard_queries import Quantiles
+from analytics.dashboard_queries import QUANTILES
 from analytics.live_numbers import MINUTE, LastMinutes, Numbers
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import link, relative
@@ -31,6 +31,8 @@ class Row:
     name: str
     numbers: Numbers
     backlog: Backlog | None = None
+    bucket: int | None = None
+    """Where the quantile is by which all subscribers are sorted: their times are read page by page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def quantile_column(name: str) -> Column:
     """Return the column of a quantile."""
 
     def key(row: Row) -> float | None:
-        return getattr(row.numbers.took, name, None)
+        return getattr(row.numbers.took, name, None) if row.bucket is None else row.bucket
 
     def show(row: Row) -> str:
         return duration(getattr(row.numbers.took, name)) if row.numbers.took else "-"
@@ -72,7 +74,7 @@ NUMBERS: Final = (
         lambda row: per_cent(row.numbers.delivered, row.numbers.eligible),
         "Delivered, of those that ended; without cancelled ones and those that another endpoint took.",
     ),
-    *(quantile_column(name) for name in Quantiles._fields),
+    *(quantile_column(name) for name in QUANTILES),
 )
 WAITING: Final = (
     Column(
@@ -99,11 +101,11 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if "subscriber" in request.GET and subscriber is None:
         raise Http404
     sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
-    last = _last_minutes(subscriber, is_timed=sort.removeprefix("-") in Quantiles._fields)
+    last = _last_minutes(subscriber)
     first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
-    rows = [row for row in _rows(last, subscriber) if wanted.lower() in row.name.lower()]
+    rows = [row for row in _rows(last, subscriber, sort) if wanted.lower() in row.name.lower()]
     page = Paginator(_sorted(rows, columns, sort), MAX_SHOWN).get_page(request.GET.get("page"))
     return admin.page(
         request,
@@ -119,15 +121,13 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
 
 
-def _last_minutes(subscriber: Subscriber | None, *, is_timed: bool) -> LastMinutes | None:
-    """Return the numbers; of all subscribers with times only if they are sorted by them, because that takes longer."""
+def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
+    """Return the numbers; of all subscribers without times, because that would take longer."""
     newest = live_numbers.last_minute()
     if newest is None:
         return None
     if subscriber:
         return live_numbers.by_event_type(newest, subscriber.pk)
-    if is_timed:
-        return live_numbers.by_subscriber(newest)
     return live_numbers.with_own_events(live_numbers.by_subscriber_of_published(newest), newest)
 
 
@@ -140,7 +140,7 @@ def _timed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber
     return [replace(row, numbers=found.get(row.id, row.numbers)) for row in rows]
 
 
-def _rows(last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
+def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sort: str) -> list[Row]:
     """Return all subscribers, also those of which nothing ended; of one, the event types of which something ended."""
     numbers = last.numbers if last else {}
     nothing = Numbers(last.minutes if last else 1)
@@ -150,7 +150,11 @@ def _rows(last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
     waiting = live_numbers.cached_backlogs()
     named = dict(Subscriber.objects.values_list("pk", "name"))
     names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
-    return [Row(key, name, numbers.get(key, nothing), waiting.get(key)) for key, name in names.items()]
+    share = QUANTILES.get(sort.removeprefix("-"))
+    buckets = live_numbers.quantile_buckets(last.until - MINUTE, share) if last and share else {}
+    return [
+        Row(key, name, numbers.get(key, nothing), waiting.get(key), buckets.get(key)) for key, name in names.items()
+    ]
 
 
 def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
