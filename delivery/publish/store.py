@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import orjson
 from django.db import transaction
@@ -37,9 +37,7 @@ RARE: Final = ("destination", "ttl", "not_before", "copy_of")
 """Message columns that are left out where they are None."""
 
 
-def _messages(more: LiteralString, deliveries: LiteralString = "") -> LiteralString:
-    """Return the CTEs that store messages, with `more` columns of their JSON; `deliveries` joins how many each has."""
-    return f"""
+STORED: Final = """
 message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.*, clock_timestamp() + make_interval(secs => m.ttl) AS expires_at
     FROM (
@@ -54,9 +52,8 @@ stored AS (
                                 destination, expires_at, not_before, copy_of, outcome, deliveries_count, published_at)
   SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, destination,
          expires_at, not_before, copy_of, outcome, deliveries_count, clock_timestamp() FROM message),"""
-
-
-MESSAGES: Final = f"WITH {_messages('deliveries_count int')}"
+"""Stores messages, with `more` columns of their JSON; `deliveries` joins how many each has."""
+MESSAGES: Final = "WITH" + STORED.format(more="deliveries_count int", deliveries="")
 
 PENDING: Final = """
 lined_up AS (
@@ -151,7 +148,7 @@ WITH candidate AS MATERIALIZED (
            AS k (lookup, event_type_id, event_pattern, filter_string, low, high){REACHED}),
 counted AS MATERIALIZED (
   SELECT lookup, count(*)::int AS deliveries_count, bool_and(is_plain) AS is_plain FROM candidate GROUP BY lookup),
-{_messages("lookup bigint", _COUNTED)}
+{STORED.format(more="lookup bigint", deliveries=_COUNTED)}
 lined_up AS (
   INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
   SELECT m.id, l.id, c.id, 'PENDING', octet_length(m.body)

@@ -1,6 +1,7 @@
 """Test events: an endpoint is sent a sample at once, and nothing is stored of it, also if it fails."""
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 from django.db import connection
@@ -29,6 +30,9 @@ def order(storage: None) -> EventType:
 @pytest.fixture
 def wanted(order: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=order, endpoint=f"PUT:{receiver.url('/hook')}", headers={"X-Team": "blue"})
+
+
+MOST_LOOKS = 1000
 
 
 def send(subscription: Subscription, client: Client | None = None) -> Answer:
@@ -96,10 +100,20 @@ def test_a_test_event_reports_each_answer(
 
 def test_a_test_event_times_out(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
-    receiver.on("/hook", hang)
+    pool = cast("Any", connection).pool
+    lent: list[int] = []
+
+    async def note_and_hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        while not lent or (lent[-1] and len(lent) < MOST_LOOKS):
+            stats = pool.get_stats()
+            lent.append(stats["pool_size"] - stats["pool_available"])
+            await asyncio.sleep(1 / MOST_LOOKS)
+        return await hang(reader, writer)
+
+    receiver.on("/hook", note_and_hang)
     said = send(wanted).json()
     assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
-    assert connection.connection is None, "the connection was given back, and not taken again to log the outcome"
+    assert lent[-1] == 0, "the connection was given back meanwhile"
 
 
 def test_denied_addresses_are_not_sent_to(wanted: Subscription, receiver: Receiver, settings: Any) -> None:

@@ -318,7 +318,7 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
         elsewhere.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
         assert drop() == []
         assert {*before} <= {*leaves(past)}
-    assert [one["event"] for one in told] == ["storage_day.in_use"]
+    assert [one["event"] for one in told if one["event"].startswith("storage_day")] == ["storage_day.in_use"]
     assert drop() == [past]
     assert leaves(past) == [leaf_of("delivery_message", past)]
 
