@@ -228,6 +228,7 @@ def has_received(receiver: Receiver, number: int) -> bool:
     return len(receiver.log) == number
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("4.11", "4.16")
 def test_a_machine_suspended_during_its_requests_repeats_one_each_time(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
