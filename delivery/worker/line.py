@@ -207,8 +207,8 @@ class ActiveLine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether a slot waits for new work; for any thread."""
-        return any(slot.state is SlotState.IDLE for slot in self.slots)
+        """Whether a slot waits for new work, and nothing is held; for any thread."""
+        return not self.holds and any(slot.state is SlotState.IDLE for slot in self.slots)
 
     def hangs(self, now: float) -> bool:
         """Whether a slot has waited for long."""

@@ -25,6 +25,7 @@ from delivery.limits import (
     MAX_EXTRA_SLOTS,
     MAX_IN_FLIGHT,
     MAX_PROCESS_BYTES,
+    MIN_IDLE_SECONDS,
     SETTLE_LATER_SECONDS,
     STUCK_SECONDS,
 )
@@ -107,9 +108,8 @@ class Rounds:
         for line_id in line_ids:
             if line := self._lines.get(line_id):
                 line.has_hint = True
-                for slot in line.slots:
-                    if slot.state is SlotState.IDLE:
-                        self._slots.move(slot, SlotState.READING)
+                for slot in [one for one in line.slots if one.state is SlotState.IDLE]:
+                    self._slots.move(slot, SlotState.READING)
         distinct = dict.fromkeys(line_ids)
         unknown = [line_id for line_id in distinct if line_id not in self._wanted]
         if link:
@@ -360,8 +360,7 @@ class Rounds:
                 self._advance(slot, None)
         hanging: dict[ActiveLine, bool] = {}
         for slot in self._slots[SlotState.PARKED]:
-            if slot.line not in hanging:
-                line = slot.line
+            if (line := slot.line) not in hanging:
                 hanging[line] = (line.hangs(now) or line.lacks_heads()) and not line.must_stop()
             if hanging[slot.line] and slot.line.has_room(slot):
                 self._advance(slot, None)
@@ -373,11 +372,14 @@ class Rounds:
         for slot in [one for line in ending for one in line.slots if one.state is SlotState.IDLE]:
             self._advance(slot, None)
         looks = not self._listener.is_connected and now >= self._look_at
-        over_since = now - idle_seconds(len(self), self._extra_slots)
+        longest = idle_seconds(len(self), self._extra_slots)
         for slot in self._slots[SlotState.IDLE]:
-            line, is_over = slot.line, slot.idle_since <= over_since
+            line, idle_for = slot.line, now - slot.idle_since
+            is_over = idle_for >= (MIN_IDLE_SECONDS if line.holds else longest)  # the next claim reads ended pauses
             if not (is_over or looks or self._is_stopping):
-                break  # the others have been idle for less time
+                if idle_for < MIN_IDLE_SECONDS:
+                    break  # the others have been idle for less time
+                continue
             has_keys = bool(line.busy_keys) and line.buffer.has_more  # then that this slot is idle says nothing
             line.is_over |= is_over and not line.is_waiting and not has_keys
             if line.must_stop():
