@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 EDITION = "X-Edition"
 
-SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
+SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]{20,}")
 
 Edit = Callable[[], None]
 
