@@ -1,4 +1,4 @@
-"""Which processes' own clocks differ from the database's: each notes it, and whoever looks after alerts reads it."""
+"""Processes whose own clock differs from the database's: each notes its difference, and the alerts read the notes."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.core.db import rows
 
 NOTED_SECONDS: Final = 60
-"""What a process has noted counts for so long: it notes it several times as often, unless it has ended."""
+"""A note counts for so long. A running process renews its note several times in this time."""
 COUNTS: Final = f"seen_at BETWEEN clock_timestamp() - interval '{NOTED_SECONDS} s' AND clock_timestamp()"
 NOTE: Final = """
 INSERT INTO analytics_clockdifference (process, ahead_seconds, seen_at) VALUES (%s, %s, clock_timestamp())

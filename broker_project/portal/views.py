@@ -79,7 +79,7 @@ def open_portal(request: HttpRequest, link: str) -> HttpResponse:
 
 
 def _replaced_by(link: str, request: HttpRequest) -> str:
-    """Return the subscriber whose session a link of another one would end; empty if there is none."""
+    """Return the subscriber whose session would end if this link opened another subscriber's; empty if none would."""
     try:
         present = portal_of(request)
     except Refused:

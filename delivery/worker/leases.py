@@ -71,9 +71,9 @@ def active_line(
 
 
 def idle_seconds(lines: int, extra_slots: int) -> float:
-    """Return how long lines wait for work in a process with so many: the fewer places are left, the shorter.
+    """Return how many seconds an idle line is kept in a process with this many lines and extra slots.
 
-    So too if few of the slots are left that lines may have beyond their first.
+    The fewer places or extra slots (those beyond the first of each line) are left, the shorter.
     """
     taken = max((lines + extra_slots) / MAX_IN_FLIGHT, extra_slots / MAX_EXTRA_SLOTS)
     return max(MIN_IDLE_SECONDS, IDLE_SECONDS * (1 - taken))

@@ -305,7 +305,8 @@ class ActiveLine:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
         now = boot_clock.since_boot()
         resting = self.holds.resting(now)
-        # What ends in the same transaction may be in the page again. Of a sender, it has ended before or not yet.
+        # A page and the settle before it are one transaction: what is settled may be in the page again. A QUEUE sender
+        # reads after its settle: what a slot still has then is not settled.
         staying = [slot for slot in self.slots if self.is_sender or not isinstance(slot.step, Read)]
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}

@@ -1,4 +1,4 @@
-"""What publishing and delivering uses up that PostgreSQL has only so many of."""
+"""Publishing and delivering use no ids of which PostgreSQL has a limited number."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -10,6 +10,7 @@ from standardwebhooks import Webhook
 
 from broker_project.core.egress import EgressPolicy
 from broker_project.stack.load.receiver import Received, Receiver, answer, hang
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests.support import factories
@@ -30,9 +31,6 @@ def order(storage: None) -> EventType:
 @pytest.fixture
 def wanted(order: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=order, endpoint=f"PUT:{receiver.url('/hook')}", headers={"X-Team": "blue"})
-
-
-MOST_LOOKS = 1000
 
 
 def send(subscription: Subscription, client: Client | None = None) -> Answer:
@@ -101,19 +99,21 @@ def test_a_test_event_reports_each_answer(
 def test_a_test_event_times_out(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
     pool = cast("Any", connection).pool
-    lent: list[int] = []
+    given_back: list[bool] = []
+
+    def is_given_back() -> bool:
+        stats = pool.get_stats()
+        return bool(stats["pool_size"] == stats["pool_available"])
 
     async def note_and_hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        while not lent or (lent[-1] and len(lent) < MOST_LOOKS):
-            stats = pool.get_stats()
-            lent.append(stats["pool_size"] - stats["pool_available"])
-            await asyncio.sleep(1 / MOST_LOOKS)
+        await asyncio.to_thread(wait_until, is_given_back, 1.0)
+        given_back.append(True)
         return await hang(reader, writer)
 
     receiver.on("/hook", note_and_hang)
     said = send(wanted).json()
     assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
-    assert lent[-1] == 0, "the connection was given back meanwhile"
+    assert given_back == [True], "the database connection, while the endpoint was waited for"
 
 
 def test_denied_addresses_are_not_sent_to(wanted: Subscription, receiver: Receiver, settings: Any) -> None:

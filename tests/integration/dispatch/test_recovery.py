@@ -115,7 +115,7 @@ def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_
     sent = [(request.body, request.sequence, request.is_flagged) for request in receiver.log]
     assert sent == [(b"%d" % number, jumped + 1 + number, True) for number in range(3)]
     assert receiver.log[0].delivery_id == delivery.id
-    assert Line.objects.get(pk=line.pk).epoch > driven.claim.epoch + MARGIN  # whatever a lost worker has claimed
+    assert Line.objects.get(pk=line.pk).epoch > driven.claim.epoch + MARGIN  # no earlier claim has it
     broker.publish_numbered(wanted.event_type, 1)
     assert Delivery.objects.latest("id").pk > delivery.id + MARGIN
 
