@@ -20,7 +20,6 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("mail", "delivery.message"),
         ("local_shipping", "delivery.delivery"),
         ("unsubscribe", "delivery.deadletter"),
-        ("replay", "delivery.replay"),
         ("markunread_mailbox", "delivery.mailbox"),
     ),
     "Set-up": (
@@ -30,7 +29,6 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("category", "subscriptions.eventtype"),
         ("campaign", "subscriptions.publisher"),
         ("key", "subscriptions.apikey"),
-        ("autorenew", "subscriptions.retrypolicy"),
     ),
     "Reports": (
         ("speed", "analytics.run", "live", "Live numbers", "delivery.view_line"),
@@ -39,6 +37,8 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
 }
 FOLDED_UP: Final[dict[str, tuple[Item, ...]]] = {
     "Details": (
+        ("replay", "delivery.replay"),
+        ("autorenew", "subscriptions.retrypolicy"),
         ("conveyor_belt", "delivery.line"),
         ("swap_horiz", "delivery.attempt"),
         ("call_split", "delivery.queuegroup"),
