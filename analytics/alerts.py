@@ -127,7 +127,7 @@ def _conditions(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[Al
 
 def _counted(thresholds: AlertThresholds, newest: datetime, now: datetime) -> Iterator[tuple[AlertName, str]]:
     """Yield what is wrong with what was counted, or with the count."""
-    if failing := failing_subscribers(thresholds, live_numbers.by_subscriber_of_published(newest)):
+    if failing := failing_subscribers(thresholds, live_numbers.counts_by_subscriber(newest).of_published):
         yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers([*failing])}."
     if number := growing_backlog(thresholds, newest, now):
         why = f"{number:,} deliveries are due, more each minute for {thresholds.growing_minutes} minutes."

@@ -4,13 +4,13 @@ They are the sums of minutes that `delivery.maintenance.minutes` has counted, an
 """
 
 import datetime as dt
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Final, LiteralString, TypeVar, cast
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
-from django.core.cache import cache
 from django.db.models import Max
 
 from analytics.dashboard_queries import Quantiles
@@ -23,6 +23,8 @@ from subscriptions.models import EventType
 from subscriptions.names import OWN_EVENTS
 
 Found = TypeVar("Found")
+_read: dict[str, tuple[float, object, Any]] = {}
+"""What this process has read, until when it is shown, and of what it is: Django's cache would pickle it."""
 
 MINUTE: Final = dt.timedelta(minutes=1)
 HOUR_MINUTES: Final = 60
@@ -34,18 +36,15 @@ MINUTE_SECONDS: Final = 60
 MAX_ROWS: Final = 50_000
 """Rows that are added up by subscriber or event type; where an hour has more, it is fewer minutes."""
 
-COUNTS: Final = """
-sums AS (
-  SELECT key, sum(deliveries)::int AS deliveries, sum(delivered)::int AS delivered, sum(eligible)::int AS eligible
-    FROM chosen GROUP BY key)
-"""
+COUNTS: Final = "sum(deliveries)::int AS deliveries, sum(delivered)::int AS delivered, sum(eligible)::int AS eligible"
 BUCKETS: Final = """
 bucket AS (
   SELECT key, bucket, sum(number) AS number
-    FROM chosen CROSS JOIN unnest(buckets, bucket_counts) AS h (bucket, number) GROUP BY key, bucket)
+    FROM (SELECT key, unnest(buckets) AS bucket, unnest(bucket_counts) AS number FROM chosen) h GROUP BY key, bucket)
 """
 SUMS: Final = f"""
-{COUNTS}, {BUCKETS},
+sums AS (SELECT key, {COUNTS} FROM chosen GROUP BY key),
+{BUCKETS},
 histograms AS (SELECT key, jsonb_object_agg(bucket, number) AS histogram FROM bucket GROUP BY key)
 SELECT key, deliveries, delivered, eligible, histogram FROM sums LEFT JOIN histograms USING (key)
 """
@@ -76,22 +75,24 @@ SELECT COALESCE(min(minute), %(newest)s), GREATEST(count(*), 1) FROM delivery_mi
 enough rows, at least one."""
 
 
-BY: Final = """
+OF_MINUTES: Final = "minute >= %(since)s AND minute <= %(newest)s"
+BY: Final = f"""
 WITH chosen AS (
-  SELECT COALESCE({key}, 0) AS key, c.* FROM delivery_minutecount c
-   WHERE minute >= %(since)s AND minute <= %(newest)s
-     AND (%(subscriber_ids)s::bigint[] IS NULL OR subscriber_id = ANY (%(subscriber_ids)s::bigint[]))
-     AND (%(of_own)s::bool IS NULL OR COALESCE(event_type_id = ANY (%(own)s::bigint[]), false) = %(of_own)s::bool)),
-{sums}"""
+  SELECT COALESCE({{key}}, 0) AS key, c.* FROM delivery_minutecount c
+   WHERE {OF_MINUTES}
+     AND (%(subscriber_ids)s::bigint[] IS NULL OR subscriber_id = ANY (%(subscriber_ids)s::bigint[]))),
+{{sums}}"""
 """The numbers by a column; rows without it have the key 0."""
 BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
-COUNTS_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=f"{COUNTS} SELECT *, NULL FROM sums")
 QUANTILES_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=QUANTILES)
 BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
+COUNTS_BY_SUBSCRIBER: Final = f"""
+SELECT COALESCE(event_type_id = ANY (%(own)s::bigint[]), false) AS is_own, COALESCE(subscriber_id, 0), {COUNTS}
+  FROM delivery_minutecount WHERE {OF_MINUTES} GROUP BY 1, 2
+"""
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(NamedTuple):
     """What ended in a number of minutes that were counted."""
 
     minutes: int
@@ -101,7 +102,7 @@ class Numbers:
     """All but the neutral ones."""
     histogram: Histogram | None = None
 
-    def __add__(self, other: "Numbers") -> "Numbers":
+    def with_more(self, other: "Numbers") -> "Numbers":
         """Return the sum of two kinds of deliveries that ended in the same minutes."""
         return Numbers(
             self.minutes,
@@ -126,7 +127,7 @@ class Numbers:
         """The share of the eligible ones that was delivered; None without any."""
         return self.delivered / self.eligible if self.eligible else None
 
-    @cached_property
+    @property
     def took(self) -> Quantiles | None:
         """How long they took from published to delivered; None if none was sent and delivered."""
         return Quantiles.of(self.histogram) if self.histogram else None
@@ -147,7 +148,16 @@ class LastMinutes:
     @property
     def total(self) -> Numbers:
         """The sum of all."""
-        return sum(self.numbers.values(), Numbers(self.minutes))
+        return reduce(Numbers.with_more, self.numbers.values(), Numbers(self.minutes))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The minutes that were counted last, by subscriber, without times."""
+
+    of_published: LastMinutes
+    """Without the broker's own events."""
+    of_all: LastMinutes
 
 
 def last_minute() -> dt.datetime | None:
@@ -166,13 +176,18 @@ def cached_held_lines() -> list[HeldLine]:
     return _cached("held_lines", held_lines, CACHED_SECONDS)
 
 
-def _cached(key: str, read: Callable[[], Found], seconds: int) -> Found:
-    """Return what was read in the last seconds; `get_or_set` would unpickle what it has just stored."""
-    found = cast("Found | None", cache.get(key))
-    if found is None:
+def _cached(key: str, read: Callable[[], Found], seconds: int, of: object = None) -> Found:
+    """Return what was read in the last seconds of the same thing."""
+    until, was_of, found = _read.get(key, (0.0, None, None))
+    if time.monotonic() >= until or was_of != of:
         found = read()
-        cache.set(key, found, seconds)
-    return found
+        _read[key] = (time.monotonic() + seconds, of, found)
+    return cast("Found", found)
+
+
+def forget() -> None:
+    """Forget what was read in the last seconds."""
+    _read.clear()
 
 
 def total(newest: dt.datetime, minutes: int) -> Numbers:
@@ -188,33 +203,34 @@ def by_subscriber(newest: dt.datetime, subscriber_ids: Sequence[int] | None = No
     return _added_up(BY_SUBSCRIBER, newest, subscriber_ids)
 
 
-def by_subscriber_of_published(newest: dt.datetime) -> LastMinutes:
-    """Return the counts of what publishers have published, without the broker's own events, and without times."""
-    return _counts_by_subscriber(newest, of_own=False)
+def counts_by_subscriber(newest: dt.datetime) -> Counts:
+    """Return the counts of all subscribers in the last hour, or less if that would be too many rows, without times."""
+    return _cached("counts", partial(_counts_by_subscriber, newest), MINUTE_SECONDS, newest)
 
 
-def with_own_events(published: LastMinutes, newest: dt.datetime) -> LastMinutes:
-    """Return the counts of what publishers have published, and of the broker's own events besides."""
-    own, nothing = _counts_by_subscriber(newest, of_own=True).numbers, Numbers(published.minutes)
-    both = {key: published.numbers.get(key, nothing) + one for key, one in own.items()}
-    return replace(published, numbers={**published.numbers, **both})
-
-
-def _counts_by_subscriber(newest: dt.datetime, *, of_own: bool) -> LastMinutes:
-    key = f"counts_by_subscriber:{of_own}:{newest.timestamp()}"
-    return _cached(key, partial(_added_up, COUNTS_BY_SUBSCRIBER, newest, of_own=of_own), MINUTE_SECONDS)
+def _counts_by_subscriber(newest: dt.datetime) -> Counts:
+    since, minutes = _since(newest)
+    own = [*EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)]
+    counted: dict[bool, dict[int, Numbers]] = {False: {}, True: {}}
+    for is_own, key, *counts in rows(COUNTS_BY_SUBSCRIBER, {"since": since, "newest": newest, "own": own}):
+        counted[is_own][key] = Numbers(minutes, *counts)
+    published, nothing = counted[False], Numbers(minutes)
+    both = {key: published.get(key, nothing).with_more(one) for key, one in counted[True].items()}
+    until = newest + MINUTE
+    return Counts(
+        LastMinutes(since, until, minutes, published), LastMinutes(since, until, minutes, {**published, **both})
+    )
 
 
 def quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
     """Return by subscriber in which bucket a quantile of its times is, of the same minutes as its numbers."""
-    key = f"quantile_buckets:{share}:{newest.timestamp()}"
-    return _cached(key, partial(_quantile_buckets, newest, share), MINUTE_SECONDS)
+    return _cached(f"buckets_{share}", partial(_quantile_buckets, newest, share), MINUTE_SECONDS, newest)
 
 
 def _quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
-    ((since, _),) = rows(SINCE, {"newest": newest})
-    asked = {"since": since, "newest": newest, "subscriber_ids": None, "own": [], "of_own": None}
-    return dict(rows(QUANTILES_BY_SUBSCRIBER, {**asked, "parts": round(share * PARTS)}))
+    since, _ = _since(newest)
+    asked = {"since": since, "newest": newest, "subscriber_ids": None, "parts": round(share * PARTS)}
+    return dict(rows(QUANTILES_BY_SUBSCRIBER, asked))
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
@@ -222,20 +238,17 @@ def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
     return _added_up(BY_EVENT_TYPE, newest, [subscriber_id])
 
 
+def _since(newest: dt.datetime) -> tuple[dt.datetime, int]:
+    """Return the first of the minutes that are added up, and how many were counted."""
+    return _cached("since", lambda: rows(SINCE, {"newest": newest})[0], MINUTE_SECONDS, newest)
+
+
 def _added_up(
-    statement: LiteralString,
-    newest: dt.datetime,
-    subscriber_ids: Sequence[int] | None = None,
-    *,
-    of_own: bool | None = None,
+    statement: LiteralString, newest: dt.datetime, subscriber_ids: Sequence[int] | None = None
 ) -> LastMinutes:
-    """Add up the numbers of the broker's own events, of all others, or with None of both."""
-    ((since, minutes),) = rows(SINCE, {"newest": newest})
-    own = [*EventType.objects.filter(name__startswith=OWN_EVENTS).values_list("pk", flat=True)]
-    asked = {"since": since, "newest": newest, "subscriber_ids": subscriber_ids, "own": own, "of_own": of_own}
-    found = rows(statement, asked)
-    numbers = {key: _numbers(minutes, *counts) for key, *counts in found}
-    return LastMinutes(since, newest + MINUTE, minutes, numbers)
+    since, minutes = _since(newest)
+    found = rows(statement, {"since": since, "newest": newest, "subscriber_ids": subscriber_ids})
+    return LastMinutes(since, newest + MINUTE, minutes, {key: _numbers(minutes, *counts) for key, *counts in found})
 
 
 def _numbers(

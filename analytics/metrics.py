@@ -66,7 +66,7 @@ def _last_minute(newest: datetime) -> Iterator[Metric]:
 
 def _last_hour(newest: datetime) -> Iterator[Metric]:
     """Yield which share of the deliveries to a subscriber failed, and how much was due at the end."""
-    numbers = live_numbers.by_subscriber_of_published(newest).numbers
+    numbers = live_numbers.counts_by_subscriber(newest).of_published.numbers
     failed = {key: one.failed / one.eligible for key, one in numbers.items() if key and one.failed}
     worst = sorted(failed, key=lambda key: -failed[key])[:MAX_SUBSCRIBERS]
     ratio = GaugeMetricFamily(

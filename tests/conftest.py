@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
+from analytics import live_numbers
 from broker_project.core.rate_limit import RateLimiter
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS
@@ -53,8 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "not faults and not lengthy and not cluster"
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
     structlog.configure(cache_logger_on_first_use=False)  # a cached logger is not seen by capture_logs()
-    # Else pages show what another test left behind.
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
     settings.WHITENOISE_AUTOREFRESH = True  # else every client of Django's begins by reading all static files
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
 
@@ -71,6 +70,15 @@ def _idle_lines_go_soon() -> Iterator[None]:
     """Let what waits until a line is released wait for a second and not for five."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leases, "IDLE_SECONDS", MIN_IDLE_SECONDS)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pages_read_everything_again() -> Iterator[None]:
+    """Let no page show what another test left behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CACHED_SECONDS", "MINUTE_SECONDS"):
+            patch.setattr(live_numbers, name, 0)
         yield
 
 

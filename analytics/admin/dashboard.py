@@ -29,7 +29,7 @@ from analytics.alerts import (
     late_subscribers,
 )
 from analytics.clock_differences import differing_clocks
-from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, LastMinutes, Numbers
+from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Counts, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
 from broker_project.core.database_clock import described_difference
@@ -73,14 +73,14 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     waiting = live_numbers.cached_backlogs()
     workers = listening_workers()
     newest, beat = live_numbers.last_minute(), beat_seen()
-    published = live_numbers.by_subscriber_of_published(newest) if newest else None
+    counts = live_numbers.counts_by_subscriber(newest) if newest else None
     items = [
         *_stopped(workers, newest, beat, now),
-        *_of_published(waiting, published, newest, now),
+        *_of_published(waiting, counts, newest, now),
         *_undecided(now),
         *_failed_run(now),
     ]
-    own_items = [*_of_own_events(waiting, published, newest, now)]
+    own_items = [*_of_own_events(waiting, counts, now)]
     return context | {
         "now": now,
         "items": items and table(HEADS, items),
@@ -125,19 +125,17 @@ def _stopped(
 
 
 def _of_published(
-    waiting: Backlogs, published: LastMinutes | None, newest: dt.datetime | None, now: dt.datetime
+    waiting: Backlogs, counts: Counts | None, newest: dt.datetime | None, now: dt.datetime
 ) -> Iterator[Item]:
     """Tell what goes wrong with what publishers have published: that for which alerts fire."""
     thresholds = settings.ALERT_THRESHOLDS
     yield from _held_up(blocked_lines(thresholds, now), late_subscribers(waiting, thresholds, now), now)
-    if newest and published:
+    if newest and counts:
         yield from _growing(newest, now)
-        yield from _failing(failing_subscribers(thresholds, published), published.minutes)
+        yield from _failing(failing_subscribers(thresholds, counts.of_published), counts.of_published.minutes)
 
 
-def _of_own_events(
-    waiting: Backlogs, published: LastMinutes | None, newest: dt.datetime | None, now: dt.datetime
-) -> Iterator[Item]:
+def _of_own_events(waiting: Backlogs, counts: Counts | None, now: dt.datetime) -> Iterator[Item]:
     """Tell what goes wrong only with the broker's own events: no alert fires for it (contract 11.8)."""
     thresholds = settings.ALERT_THRESHOLDS
     yield from _held_up(
@@ -149,11 +147,10 @@ def _of_own_events(
         {k: one for k, one in waiting.items() if not one.published_since and thresholds.is_late(one.oldest_since, now)},
         now,
     )
-    if newest and published:
-        last = live_numbers.with_own_events(published, newest)
-        known = failing_subscribers(thresholds, published)
-        failing = failing_subscribers(thresholds, last)
-        yield from _failing({key: one for key, one in failing.items() if key not in known}, last.minutes)
+    if counts:
+        known = failing_subscribers(thresholds, counts.of_published)
+        failing = failing_subscribers(thresholds, counts.of_all)
+        yield from _failing({key: one for key, one in failing.items() if key not in known}, counts.of_all.minutes)
 
 
 def _held_up(blocked: Sequence[HeldLine], late: Mapping[int, Backlog], now: dt.datetime) -> Iterator[Item]:

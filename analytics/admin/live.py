@@ -1,8 +1,8 @@
 """The page of live numbers: all subscribers in a table that can be sorted, or the event types of one."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
@@ -23,8 +23,7 @@ REPLIES: Final = "(replies to callbacks)"
 GONE: Final = "(deleted)"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One subscriber, or one of its event types."""
 
     id: int
@@ -128,7 +127,7 @@ def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
         return None
     if subscriber:
         return live_numbers.by_event_type(newest, subscriber.pk)
-    return live_numbers.with_own_events(live_numbers.by_subscriber_of_published(newest), newest)
+    return live_numbers.counts_by_subscriber(newest).of_all
 
 
 def _timed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
@@ -137,7 +136,7 @@ def _timed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber
     if last is None or subscriber:
         return rows
     found = live_numbers.by_subscriber(last.until - MINUTE, [row.id for row in rows]).numbers
-    return [replace(row, numbers=found.get(row.id, row.numbers)) for row in rows]
+    return [row._replace(numbers=found.get(row.id, row.numbers)) for row in rows]
 
 
 def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sort: str) -> list[Row]:

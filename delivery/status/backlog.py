@@ -9,48 +9,52 @@ from delivery.dispatch.turn_floors import WAITS
 from delivery.filing import IS_OWN
 from delivery.status.line_status import MAX_COUNTED
 
+FEW: Final = 10
+"""Deliveries that are counted of each subscription."""
 MAX_COUNTED_IN_ALL: Final = 100_000
-"""Deliveries counted for one page, divided among the subscriptions for which something waits."""
-
-ASIDE: Final = "d.waits_for IN ('RETRY', 'RELEASE', 'RETURN', 'SUBSCRIPTION')"
+"""Deliveries counted besides for one page, divided among the subscriptions for which more than a few wait."""
 
 IS_DUE: Final = "d.not_before IS NULL OR d.not_before <= clock_timestamp()"
 """A delayed delivery of a QUEUE group waits for its turn: only its group waits for its time."""
 SINCE: Final = "GREATEST(d.created_at, d.not_before)"
 
-FIRST: Final = f"""(SELECT d.* FROM (
-         SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
-          WHERE {{}} ORDER BY d.subscription_id, d.id LIMIT {MAX_COUNTED}) d
-         WHERE {IS_DUE} LIMIT 1)"""
-"""SQL of the first delivery that is due and meets a condition on its subscription, with which it is formatted."""
+FIRST: Final = """(SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
+        WHERE {} ORDER BY d.subscription_id, d.id LIMIT {})"""
+IS_ASIDE: Final = "d.subscription_id = {0} AND d.waits_for = a.kind AND d.waits_for <> 'TURN'"
+COUNTED: Final = f"""LATERAL (
+  SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at,
+         min({SINCE}) FILTER (WHERE {IS_DUE}) AS since,
+         (array_agg(d.line_id ORDER BY {SINCE}) FILTER (WHERE {IS_DUE}))[1] AS line_id
+    FROM ({FIRST.format(WAITS, "{1}")}
+          UNION ALL
+          SELECT d.* FROM unnest((SELECT kinds FROM aside)) AS a (kind) CROSS JOIN LATERAL
+          {FIRST.format(IS_ASIDE, "{1}")} d) d) c"""
+"""SQL of what waits for a subscription, which it is formatted with, and of what is counted of each kind at most."""
 
 BACKLOGS: Final = f"""
-WITH waiting AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, o.line_id, o.since, {IS_OWN} AS is_own
-    FROM subscriptions_subscription s
-   CROSS JOIN LATERAL (
-     SELECT d.line_id, {SINCE} AS since FROM (
-       {FIRST.format(WAITS.format("s.id"))}
-       UNION ALL
-       SELECT d.* FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (it) CROSS JOIN LATERAL
-       {FIRST.format("d.subscription_id = s.id AND d.waits_for = w.it AND d.waits_for <> 'TURN'")} d) d
-      ORDER BY since LIMIT 1) o
-   WHERE %(subscriber_ids)s::bigint[] IS NULL OR s.subscriber_id = ANY(%(subscriber_ids)s::bigint[])),
+WITH aside AS MATERIALIZED (
+  SELECT ARRAY(SELECT kind FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (kind)
+                WHERE EXISTS (
+                  SELECT FROM delivery_open d WHERE d.waits_for = w.kind AND d.waits_for <> 'TURN')) AS kinds),
+waiting AS MATERIALIZED (
+  SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, {IS_OWN} AS is_own, c.*
+    FROM subscriptions_subscription s CROSS JOIN {COUNTED.format("s.id", FEW + 1)}
+   WHERE c.looked_at > 0
+     AND (%(subscriber_ids)s::bigint[] IS NULL OR s.subscriber_id = ANY(%(subscriber_ids)s::bigint[]))),
 fair AS MATERIALIZED (
-  SELECT LEAST({MAX_COUNTED}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1)) + 1 AS share FROM waiting)
-SELECT w.subscriber_id, sum(LEAST(c.number, fair.share - 1))::int, bool_or(c.looked_at = fair.share),
-       min(w.since), (array_agg(w.line_id ORDER BY w.since))[1], (array_agg(w.is_in_mailbox ORDER BY w.since))[1],
-       min(w.since) FILTER (WHERE NOT w.is_own)
-  FROM waiting w CROSS JOIN fair
- CROSS JOIN LATERAL (
-   SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at FROM (
-     (SELECT d.not_before FROM delivery_open d WHERE {WAITS.format("w.id")} ORDER BY d.subscription_id, d.id
-       LIMIT (SELECT share FROM fair))
-     UNION ALL
-     (SELECT d.not_before FROM delivery_open d WHERE d.subscription_id = w.id AND {ASIDE} ORDER BY d.waits_for, d.id
-       LIMIT (SELECT share FROM fair))
-      LIMIT (SELECT share FROM fair)) d) c
- GROUP BY w.subscriber_id
+  SELECT LEAST({MAX_COUNTED}, GREATEST({FEW}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1))) AS share
+    FROM waiting WHERE looked_at > {FEW}),
+counted AS (
+  SELECT w.*, {FEW} AS share FROM waiting w WHERE w.looked_at <= {FEW}
+   UNION ALL
+  SELECT w.id, w.subscriber_id, w.is_in_mailbox, w.is_own, c.*, fair.share
+    FROM waiting w CROSS JOIN fair CROSS JOIN {COUNTED.format("w.id", "(SELECT share + 1 FROM fair)")}
+   WHERE w.looked_at > {FEW})
+SELECT subscriber_id, sum(LEAST(number, share))::int, bool_or(looked_at > share),
+       min(since), (array_agg(line_id ORDER BY since))[1], (array_agg(is_in_mailbox ORDER BY since))[1],
+       min(since) FILTER (WHERE NOT is_own)
+  FROM counted WHERE number > 0
+ GROUP BY subscriber_id
 """
 """By index, from subscription to subscription. Delayed deliveries do not count: nobody waits for them yet."""
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -161,23 +160,28 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     }
     assert backlogs()[shop.subscriber_id].oldest_since == first.created_at
     assert backlogs()[delayed.subscriber_id].oldest_since == due.not_before
+    waiting(shop, backlog.FEW)
+    waiting(other, backlog.FEW)
+    assert backlogs()[shop.subscriber_id][:2] == (2 * backlog.FEW + 5, False)
     limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
-    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "9 /"))
+    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "23 /"))
     assert backlogs()[shop.subscriber_id] == Backlog(
-        4, True, first.created_at, first.line_id or 0, False, first.created_at
+        2 * (23 // 2), True, first.created_at, first.line_id or 0, False, first.created_at
     )
 
 
-def test_pages_and_scrapes_read_what_is_much_once_for_some_time(settings: Any) -> None:
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": uuid4().hex}}
+def test_pages_and_scrapes_read_what_is_much_once_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHED_SECONDS", "MINUTE_SECONDS"):
+        monkeypatch.setattr(live_numbers, name, 60)
+    monkeypatch.setattr(live_numbers, "_read", {})
     assert (live_numbers.cached_backlogs(), live_numbers.cached_held_lines()) == ({}, [])
-    assert live_numbers.by_subscriber_of_published(NEWEST).numbers == {}
+    assert live_numbers.counts_by_subscriber(NEWEST).of_published.numbers == {}
     shop = factories.subscription()
     waiting(shop, 1)
     minute(0, of=shop, failed=1)
     assert (live_numbers.cached_backlogs(), len(backlogs())) == ({}, 1)
-    assert live_numbers.by_subscriber_of_published(NEWEST).numbers == {}
-    assert live_numbers.by_subscriber_of_published(NEWEST + MINUTE).numbers != {}
+    assert live_numbers.counts_by_subscriber(NEWEST).of_published.numbers == {}
+    assert live_numbers.counts_by_subscriber(NEWEST + MINUTE).of_published.numbers != {}
 
 
 def test_the_page_has_all_subscribers_and_sorts_them(admin: Client) -> None:
