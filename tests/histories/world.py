@@ -1,11 +1,11 @@
 """What histories share, and workers on connections and clocks of their own, with points at which they can be broken."""
 
 import math
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -22,7 +22,7 @@ from delivery.dispatch import claim, notify
 from delivery.maintenance import incarnation
 from delivery.maintenance.partitions import SEQUENCES, first_id, today
 from delivery.webhook import content, destination
-from delivery.worker import buffer, line, queue
+from delivery.worker import buffer, leases, line, queue
 from subscriptions.models import EventKind, EventType, Subscriber
 from subscriptions.models.subscribers import Processing
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
@@ -260,6 +260,8 @@ class World:
     made: list[Connection] = field(default_factory=list)
     restores: int = 0
     """How often the database has been restored in this history."""
+    random: Random = field(default_factory=Random)
+    """What workers choose by: other threads of this process do not."""
     monotonic: Callable[[], float] = lambda: 0.0
     """Of the worker whose code runs."""
 
@@ -269,7 +271,7 @@ class World:
 
     def reset(self, seed: int) -> None:
         """Let everything be as before the first history."""
-        random.seed(seed)
+        self.random.seed(seed)
         self.restores = 0
         self._bring_back(BEGINNING)
 
@@ -327,6 +329,8 @@ def prepared_world() -> Iterator[World]:
     with ExitStack() as patches:
         for module, name in REAL_TIMES:
             patches.enter_context(patch.object(module, name, LONG_SECONDS))
+        patches.enter_context(patch.object(leases, "random", world.random))
+        patches.enter_context(patch.object(queue, "OPEN_DELIVERIES", f"{queue.OPEN_DELIVERIES} ORDER BY d.id"))
         for module, name in ((time, "monotonic"), (boot_clock, "since_boot")):
             patches.enter_context(patch.object(module, name, lambda: world.monotonic()))  # noqa: PLW0108 - it changes
         patches.enter_context(patch.object(notify, "breaker", breaker))

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
+from delivery.models import Announcement, Attempt, Delivery, Hold, LineEvent, LineEventKind
 from delivery.pause import resume
 from delivery.status.line_status import line_statuses
 from delivery.statuses import DeliveryStatus
@@ -84,7 +84,7 @@ def test_used_up_retries_suspend_the_subscription(receiver: Receiver, wanted: Su
     assert wanted.probe_due_at
     assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
     assert (oldest.waits_for, oldest.line_id, oldest.attempts, oldest.sequence) == ("TURN", line.pk, 3, 1)
-    assert (line.holds.get().delivery_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
+    assert (line.lease_until, lines_with_due_work()) == (None, [])
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
 
 
@@ -94,8 +94,12 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
     suspend(receiver, wanted)
     if half_open:
         begin_trial(wanted)
-    line = broker.line_of(wanted.subscriber)
-    assert (line.holds.exists(), line_statuses([line.pk])[line.pk].hold) == (True, None)
+    line, later = broker.line_of(wanted.subscriber), timezone.now() + timedelta(hours=1)
+    wanted.refresh_from_db()
+    version = wanted.version + wanted.subscriber.version
+    of = {"line": line, "due_at": later, "reason": "answered 503", "config_version": version}
+    Hold.objects.update_or_create(delivery_id=Delivery.objects.order_by("id")[0].pk, defaults=of)
+    assert line_statuses([line.pk])[line.pk].hold is None
 
 
 @pytest.mark.behaviour("5.6", "5.7")
