@@ -41,7 +41,7 @@ hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let real payloads be sent through a real broker, and summaries be compared with SQL over a long history."""
     parser.addoption("--payloads", type=Path, metavar="FILE", help='real payloads: {"event", "body"}, one a line')
-    parser.addoption("--fuzz", type=int, default=8, metavar="N", help="made-up requests for each operation of the API")
+    parser.addoption("--fuzz", type=int, default=5, metavar="N", help="made-up requests for each operation of the API")
     parser.addoption("--history", type=int, default=4_000, metavar="N", help="attempts that summaries are made of")
 
 

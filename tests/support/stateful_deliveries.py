@@ -336,8 +336,8 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
 
 def run_random_history(machine: Callable[[FailingDatabase], StatefulDeliveries], database: FailingDatabase) -> None:
-    """Let a machine try random operations, in a twelfth as many examples as other properties have."""
+    """Let a machine try random operations, in a twentieth as many examples as other properties have."""
     run_state_machine_as_test(
         lambda: machine(database),  # type: ignore[arg-type]  # any callable will do
-        settings=settings(max_examples=settings().max_examples // 12, suppress_health_check=[*HealthCheck]),
+        settings=settings(max_examples=settings().max_examples // 20, suppress_health_check=[*HealthCheck]),
     )

@@ -222,7 +222,7 @@ class StatefulMailbox(Clients):
 @pytest.mark.behaviour("9.1", "9.2", "9.3", "9.4", "9.6", "9.7", "9.8")
 @pytest.mark.usefixtures("long_pauses", "storage")
 @settings(
-    max_examples=settings().max_examples // 4,
+    max_examples=settings().max_examples // 8,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
