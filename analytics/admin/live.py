@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from django.core.paginator import Paginator
@@ -16,7 +17,7 @@ from analytics.live_numbers import MINUTE, LastMinutes, Numbers
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import link, relative
 from delivery.admin.read_only import MAX_SHOWN, at_least, id_in, link_to
-from delivery.status.backlog import Backlog
+from delivery.status.backlog import Backlog, backlogs
 from subscriptions.models import EventType, Subscriber
 
 REPLIES: Final = "(replies to callbacks)"
@@ -104,7 +105,7 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
-    rows = [row for row in _rows(last, subscriber, sort) if wanted.lower() in row.name.lower()]
+    rows = [row for row in _rows(last, subscriber, sort.removeprefix("-")) if wanted.lower() in row.name.lower()]
     page = Paginator(_sorted(rows, columns, sort), MAX_SHOWN).get_page(request.GET.get("page"))
     return admin.page(
         request,
@@ -112,7 +113,7 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
         f"Live numbers of {subscriber}" if subscriber else "Live numbers",
         last=last,
         heads=[_head(column, sort, request) for column in columns],
-        rows=[[column.show(row) for column in columns] for row in _timed(page, last, subscriber)],
+        rows=[[column.show(row) for column in columns] for row in _completed(page, last, subscriber)],
         page=page,
         subscriber=subscriber,
         wanted=wanted,
@@ -130,27 +131,35 @@ def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
     return live_numbers.counts_by_subscriber(newest).of_all
 
 
-def _timed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
-    """Return the rows of a page with the times of what was delivered."""
+def _completed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
+    """Return the rows of a page with what is read only for them: the times, and what waits."""
     rows = [*page]
-    if last is None or subscriber:
+    if subscriber:
         return rows
-    found = live_numbers.by_subscriber(last.until - MINUTE, [row.id for row in rows]).numbers
-    return [row._replace(numbers=found.get(row.id, row.numbers)) for row in rows]
+    ids = [row.id for row in rows]
+    waiting = backlogs(ids)
+    numbers = live_numbers.by_subscriber(last.until - MINUTE, ids).numbers if last else {}
+    return [
+        row._replace(numbers=numbers.get(row.id, row.numbers), backlog=row.backlog or waiting.get(row.id))
+        for row in rows
+    ]
 
 
-def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sort: str) -> list[Row]:
-    """Return all subscribers, also those of which nothing ended; of one, the event types of which something ended."""
+def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sorted_by: str) -> list[Row]:
+    """Return all subscribers, also those of which nothing ended; of one, the event types of which something ended.
+
+    Of all subscribers with no more than they are sorted by: the rest would take as long again.
+    """
     numbers = last.numbers if last else {}
     nothing = Numbers(last.minutes if last else 1)
     if subscriber:
         names = dict(EventType.objects.filter(pk__in=numbers).values_list("pk", "name"))
         return [Row(key, names.get(key, GONE), one) for key, one in numbers.items()]
-    waiting = live_numbers.cached_backlogs()
     named = dict(Subscriber.objects.values_list("pk", "name"))
     names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
-    share = QUANTILES.get(sort.removeprefix("-"))
+    share = QUANTILES.get(sorted_by)
     buckets = live_numbers.quantile_buckets(last.until - MINUTE, share) if last and share else {}
+    waiting = live_numbers.cached_backlogs() if sorted_by in {one.name for one in WAITING} else {}
     return [
         Row(key, name, numbers.get(key, nothing), waiting.get(key), buckets.get(key)) for key, name in names.items()
     ]
@@ -160,9 +169,10 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
     """Return the rows sorted by a column, in descending order after a minus, then by name."""
     by_name = {column.name: column for column in columns}
     key = by_name.get(sort.removeprefix("-"), columns[0]).key
-    known, unknown = ([row for row in rows if (key(row) is None) == is_unknown] for is_unknown in (False, True))
-    in_order = sorted(known, key=lambda row: row.name)
-    return sorted(in_order, key=key, reverse=sort.startswith("-")) + sorted(unknown, key=lambda row: row.name)
+    keyed = [(key(row), row) for row in sorted(rows, key=lambda row: row.name)]
+    known = [(value, row) for value, row in keyed if value is not None]
+    in_order = sorted(known, key=itemgetter(0), reverse=sort.startswith("-"))
+    return [row for _, row in in_order] + [row for value, row in keyed if value is None]
 
 
 def _head(column: Column, sort: str, request: HttpRequest) -> Mapping[str, str]:

@@ -9,9 +9,9 @@ from delivery.dispatch.turn_floors import WAITS
 from delivery.filing import IS_OWN
 from delivery.status.line_status import MAX_COUNTED
 
-FEW: Final = 10
+FEW: Final = 5
 """Deliveries that are counted of each subscription."""
-MAX_COUNTED_IN_ALL: Final = 100_000
+MAX_COUNTED_IN_ALL: Final = 50_000
 """Deliveries counted besides for one page, divided among the subscriptions for which more than a few wait."""
 
 IS_DUE: Final = "d.not_before IS NULL OR d.not_before <= clock_timestamp()"

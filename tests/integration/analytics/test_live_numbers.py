@@ -160,9 +160,9 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     }
     assert backlogs()[shop.subscriber_id].oldest_since == first.created_at
     assert backlogs()[delayed.subscriber_id].oldest_since == due.not_before
-    waiting(shop, backlog.FEW)
-    waiting(other, backlog.FEW)
-    assert backlogs()[shop.subscriber_id][:2] == (2 * backlog.FEW + 5, False)
+    waiting(shop, 2 * backlog.FEW)
+    waiting(other, 2 * backlog.FEW)
+    assert backlogs()[shop.subscriber_id][:2] == (4 * backlog.FEW + 5, False)
     limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
     monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "23 /"))
     assert backlogs()[shop.subscriber_id] == Backlog(
