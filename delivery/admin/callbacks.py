@@ -31,6 +31,7 @@ STATE_COLOURS: Final = {
     CallbackState.REFUSED: "danger",
     CallbackState.FAILED: "danger",
     CallbackState.EXPIRED: "warning",
+    CallbackState.CANCELLED: "warning",
 }
 
 StageFilter: Final = choice_filter(
@@ -38,7 +39,7 @@ StageFilter: Final = choice_filter(
     "stage",
     {
         "waiting": ("Not replied to yet", lambda rows: rows.filter(reply=None, expires_at__gt=Now())),
-        "in_flight": ("Reply being delivered", lambda rows: rows.filter(line__holds__isnull=False)),
+        "in_flight": ("Reply being delivered", lambda rows: in_state(rows, CallbackState.REPLIED, now=timezone.now())),
         "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
         "failed": ("Reply failed", lambda rows: in_state(rows, CallbackState.FAILED, now=timezone.now())),
         "missed": ("Never replied to", lambda rows: rows.filter(reply=None, expires_at__lte=Now())),

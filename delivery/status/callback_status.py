@@ -37,6 +37,9 @@ class CallbackState(TextChoices):
     EXPIRED = "EXPIRED"
     """There was no reply in time, or the reply was not taken in time."""
 
+    CANCELLED = "CANCELLED", "Reply cancelled"
+    """Somebody cancelled the delivery of the reply; it is not sent unless someone resubmits it."""
+
     ENDED = "ENDED"
     """The delivery of the reply has ended and is deleted."""
 
@@ -47,6 +50,7 @@ OF_DELIVERY: Final = {
     DeliveryStatus.NOT_SUPPORTED: CallbackState.REFUSED,
     DeliveryStatus.FAILED: CallbackState.FAILED,
     DeliveryStatus.EXPIRED: CallbackState.EXPIRED,
+    DeliveryStatus.CANCELLED: CallbackState.CANCELLED,
 }
 
 
@@ -76,7 +80,8 @@ def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: dateti
         case CallbackState.PASSED_ON:
             return callbacks.filter(reply__isnull=False, delivery_id=None)
         case CallbackState.REPLIED:
-            return callbacks.filter(line__holds__isnull=False)
+            unfinished = Exists(Delivery.objects.open().filter(pk=OuterRef("delivery_id")))
+            return callbacks.filter(unfinished, line__holds__isnull=False)  # by hold: few have one
         case CallbackState.ENDED:
             gone = ~Exists(Delivery.objects.filter(pk=OuterRef("delivery_id")))
             return callbacks.filter(gone, delivery_id__isnull=False)

@@ -19,7 +19,7 @@ from delivery.dispatch.sweep import DueLine, due_lines
 from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Hold, Lane, Line, PageRead
-from delivery.operations import cancel_deliveries_of
+from delivery.operations import cancel, cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
 from delivery.worker import leases
@@ -232,6 +232,16 @@ def test_unreachable_url_waits(pending: Callback, receiver: Receiver, worker: Wo
     receiver.open_port()
     assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
     assert client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"] == CallbackState.DELIVERED
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_cancelled_reply_is_on_its_way_no_more(pending: Callback, client: Client) -> None:
+    post_reply(pending)
+    cancelled = reply_of(pending).pk
+    assert cancel([cancelled], reason="by hand") == [cancelled]
+    found = {state: len(client.get(f"/api/v1/callbacks?state={state}").json()["items"]) for state in CallbackState}
+    assert {state for state, number in found.items() if number} == {CallbackState.CANCELLED}
+    assert client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"] == CallbackState.CANCELLED
 
 
 @pytest.mark.behaviour("6.8")
