@@ -74,13 +74,14 @@ class Page:
         """Wait until a JavaScript expression is true."""
         wait_until(lambda: self._is_true(expression), saying=lambda: f"{expression}: {self.text()}")
 
-    def click(self, selector: str, text: str = "") -> None:
+    def click(self, selector: str, text: str = "", times: int = 1) -> None:
         """Click the middle of the first element that is to be seen and has this text, once it is there."""
         middle = _MIDDLE % (_SHOWN % (json.dumps(selector), json.dumps(text)))
         self.wait_for(middle)
         x, y = self.evaluate(middle)
-        for what in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self._send("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=1)
+        self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for number, what in itertools.product(range(times), ("mousePressed", "mouseReleased")):
+            self._send("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=number + 1)
 
     def type(self, text: str) -> None:
         """Type into what has the focus."""

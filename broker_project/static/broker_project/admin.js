@@ -1,4 +1,4 @@
-/* What the admin's theme lacks: names that screen readers say, and where the skip link leads. */
+/* What the admin's theme lacks: names that screen readers say, where the skip link leads, and forms that are sent once. */
 
 "use strict";
 
@@ -15,3 +15,17 @@ addEventListener("load", () => setTimeout(() => {
     }
     document.querySelector("#result_list .data-row")?.setAttribute("id", "first-row"); // where the skip link leads
 }));
+
+const SENT_MILLISECONDS = 2000;
+
+/* Of a double click on a button, only the first click sends its form. */
+addEventListener("submit", event => {
+    const form = event.target;
+    if (form.method !== "post") return;
+    if ("sent" in form.dataset) {
+        event.preventDefault();
+        return;
+    }
+    form.dataset.sent = "";
+    setTimeout(() => delete form.dataset.sent, SENT_MILLISECONDS);
+});
