@@ -92,6 +92,7 @@ WAITING: Final = (
         "When the oldest of them was published, or was due if it was delayed.",
     ),
 )
+BY_BACKLOG: Final = frozenset(column.name for column in WAITING)
 
 
 def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
@@ -101,19 +102,21 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     if "subscriber" in request.GET and subscriber is None:
         raise Http404
     sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
+    sorted_by = sort.removeprefix("-")
     last = _last_minutes(subscriber)
     first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
-    rows = [row for row in _rows(last, subscriber, sort.removeprefix("-")) if wanted.lower() in row.name.lower()]
+    rows = [row for row in _rows(last, subscriber, sorted_by) if wanted.lower() in row.name.lower()]
     page = Paginator(_sorted(rows, columns, sort), MAX_SHOWN).get_page(request.GET.get("page"))
+    shown = [*page] if subscriber else _completed(page, last, sorted_by)
     return admin.page(
         request,
         "analytics/live.html",
         f"Live numbers of {subscriber}" if subscriber else "Live numbers",
         last=last,
         heads=[_head(column, sort, request) for column in columns],
-        rows=[[column.show(row) for column in columns] for row in _completed(page, last, subscriber)],
+        rows=[[column.show(row) for column in columns] for row in shown],
         page=page,
         subscriber=subscriber,
         wanted=wanted,
@@ -131,13 +134,11 @@ def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
     return live_numbers.counts_by_subscriber(newest).of_all
 
 
-def _completed(page: Iterable[Row], last: LastMinutes | None, subscriber: Subscriber | None) -> list[Row]:
-    """Return the rows of a page with what is read only for them: the times, and what waits."""
+def _completed(page: Iterable[Row], last: LastMinutes | None, sorted_by: str) -> list[Row]:
+    """Return the rows of a page with what is read only for them: the times, and what waits unless they sort by that."""
     rows = [*page]
-    if subscriber:
-        return rows
     ids = [row.id for row in rows]
-    waiting = backlogs(ids)
+    waiting = {} if sorted_by in BY_BACKLOG else backlogs(ids)
     numbers = live_numbers.by_subscriber(last.until - MINUTE, ids).numbers if last else {}
     return [
         row._replace(numbers=numbers.get(row.id, row.numbers), backlog=row.backlog or waiting.get(row.id))
@@ -159,7 +160,7 @@ def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sorted_by: st
     names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
     share = QUANTILES.get(sorted_by)
     buckets = live_numbers.quantile_buckets(last.until - MINUTE, share) if last and share else {}
-    waiting = live_numbers.cached_backlogs() if sorted_by in {one.name for one in WAITING} else {}
+    waiting = live_numbers.cached_backlogs() if sorted_by in BY_BACKLOG else {}
     return [
         Row(key, name, numbers.get(key, nothing), waiting.get(key), buckets.get(key)) for key, name in names.items()
     ]

@@ -45,11 +45,11 @@ fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, GREATEST({FEW}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1))) AS share
     FROM waiting WHERE looked_at > {FEW}),
 counted AS (
-  SELECT w.*, {FEW} AS share FROM waiting w WHERE w.looked_at <= {FEW}
+  SELECT w.*, {FEW} AS share FROM waiting w CROSS JOIN fair WHERE w.looked_at <= {FEW} OR fair.share = {FEW}
    UNION ALL
   SELECT w.id, w.subscriber_id, w.is_in_mailbox, w.is_own, c.*, fair.share
     FROM waiting w CROSS JOIN fair CROSS JOIN {COUNTED.format("w.id", "(SELECT share + 1 FROM fair)")}
-   WHERE w.looked_at > {FEW})
+   WHERE w.looked_at > {FEW} AND fair.share > {FEW})
 SELECT subscriber_id, sum(LEAST(number, share))::int, bool_or(looked_at > share),
        min(since), (array_agg(line_id ORDER BY since))[1], (array_agg(is_in_mailbox ORDER BY since))[1],
        min(since) FILTER (WHERE NOT is_own)
