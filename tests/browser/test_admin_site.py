@@ -137,12 +137,13 @@ def test_a_webhook_is_set_up_and_tried_within_nine_clicks(page: Page, live_serve
         ("button", "Copy", ""),
         ("#test-event button", "Send test event", ""),
     ):
-        page.click(selector, text, times=2 if text == "Set up" else 1)  # as who is used to double clicks
+        page.click(selector, text, times=2 if text in {"Set up", "Send test event"} else 1)  # by habit
         clicks += 1
         if typed:
             page.wait_for("document.activeElement?.matches('input[type=text]')")
             page.type(typed)
     page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 503 after')")
+    assert len(receiver.of("/orders")) == 1
     page.wait_for("document.querySelector('#test-event').innerText.includes('Answered 200 after')")
     made = Subscription.objects.get()
     assert (clicks, str(made)) == (6, "warehouse ← Shop.Order.Placed")

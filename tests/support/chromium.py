@@ -21,6 +21,8 @@ OPTIONS: Final = (
 )
 """Without a sandbox, which containers do not allow: it opens pages of this project only."""
 
+_IS_LOADED: Final = "performance.getEntriesByType('navigation')[0]?.loadEventEnd"
+"""Until then pictures and fonts move what is below them."""
 _MIDDLE: Final = """
     (() => {
         const found = %s
@@ -61,8 +63,7 @@ class Page:
     def open(self, address: str) -> None:
         """Go to an address, and wait until the page has loaded."""
         self._send("Page.navigate", url=address)
-        loaded = "performance.getEntriesByType('navigation')[0]?.loadEventEnd"
-        self.wait_for(f"location.href === {json.dumps(address)} && {loaded}")
+        self.wait_for(f"location.href === {json.dumps(address)} && {_IS_LOADED}")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
@@ -75,9 +76,9 @@ class Page:
         wait_until(lambda: self._is_true(expression), saying=lambda: f"{expression}: {self.text()}")
 
     def click(self, selector: str, text: str = "", times: int = 1) -> None:
-        """Click the middle of the first element that is to be seen and has this text, once it is there."""
+        """Click the middle of the first element that is to be seen and has this text, once it stays where it is."""
         middle = _MIDDLE % (_SHOWN % (json.dumps(selector), json.dumps(text)))
-        self.wait_for(middle)
+        self.wait_for(f"{_IS_LOADED} && {middle}")
         x, y = self.evaluate(middle)
         self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for number, what in itertools.product(range(times), ("mousePressed", "mouseReleased")):

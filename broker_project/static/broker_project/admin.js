@@ -16,16 +16,18 @@ addEventListener("load", () => setTimeout(() => {
     document.querySelector("#result_list .data-row")?.setAttribute("id", "first-row"); // where the skip link leads
 }));
 
-const SENT_MILLISECONDS = 2000;
+const SENT_MILLISECONDS = 1000;
+const sent = new WeakMap(); // forms, and the button that has just sent each
 
-/* Of a double click on a button, only the first click sends its form. */
+/* Of a double click on a button, only the first click sends its form; heard before what sends it without a new page. */
 addEventListener("submit", event => {
     const form = event.target;
-    if (form.method !== "post") return;
-    if ("sent" in form.dataset) {
+    if (form.getAttribute("method") !== "post") return; // a field of that name would hide the property
+    if (sent.has(form) && sent.get(form) === event.submitter) {
         event.preventDefault();
+        event.stopImmediatePropagation();
         return;
     }
-    form.dataset.sent = "";
-    setTimeout(() => delete form.dataset.sent, SENT_MILLISECONDS);
-});
+    sent.set(form, event.submitter);
+    setTimeout(() => sent.delete(form), SENT_MILLISECONDS);
+}, true);
