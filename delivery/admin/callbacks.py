@@ -42,6 +42,7 @@ StageFilter: Final = choice_filter(
         "in_flight": ("Reply being delivered", lambda rows: in_state(rows, CallbackState.REPLIED, now=timezone.now())),
         "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
         "failed": ("Reply failed", lambda rows: in_state(rows, CallbackState.FAILED, now=timezone.now())),
+        "cancelled": ("Reply cancelled", lambda rows: in_state(rows, CallbackState.CANCELLED, now=timezone.now())),
         "missed": ("Never replied to", lambda rows: rows.filter(reply=None, expires_at__lte=Now())),
     },
 )

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.enums import TextChoices
 
-from delivery.models import Callback, Delivery
+from delivery.models import Callback, Delivery, Hold
 from delivery.statuses import DeliveryStatus
 
 
@@ -81,7 +81,8 @@ def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: dateti
             return callbacks.filter(reply__isnull=False, delivery_id=None)
         case CallbackState.REPLIED:
             unfinished = Exists(Delivery.objects.open().filter(pk=OuterRef("delivery_id")))
-            return callbacks.filter(unfinished, line__holds__isnull=False)  # by hold: few have one
+            held = Hold.objects.filter(line__callback__isnull=False)  # few are, so they are found first
+            return callbacks.filter(unfinished, pk__in=held.values("line__callback"))
         case CallbackState.ENDED:
             gone = ~Exists(Delivery.objects.filter(pk=OuterRef("delivery_id")))
             return callbacks.filter(gone, delivery_id__isnull=False)
