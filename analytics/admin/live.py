@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from analytics import live_numbers
 from analytics.admin.sections import duration, per_cent
-from analytics.dashboard_queries import QUANTILES
+from analytics.dashboard_queries import QUANTILES, Quantiles
 from analytics.live_numbers import MINUTE, LastMinutes, Numbers
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import link, relative
@@ -33,6 +33,7 @@ class Row(NamedTuple):
     backlog: Backlog | None = None
     bucket: int | None = None
     """Where the quantile is by which all subscribers are sorted: their times are read page by page."""
+    took: Quantiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ def quantile_column(name: str) -> Column:
     """Return the column of a quantile."""
 
     def key(row: Row) -> float | None:
-        return getattr(row.numbers.took, name, None) if row.bucket is None else row.bucket
+        return getattr(row.took, name, None) if row.bucket is None else row.bucket
 
     def show(row: Row) -> str:
-        return duration(getattr(row.numbers.took, name)) if row.numbers.took else "-"
+        return duration(getattr(row.took, name)) if row.took else "-"
 
     return Column(name, name, key, show, "From published to delivered, without mailboxes, within 1 %.")
 
@@ -139,9 +140,10 @@ def _completed(page: Iterable[Row], last: LastMinutes | None, sorted_by: str) ->
     rows = [*page]
     ids = [row.id for row in rows]
     waiting = {} if sorted_by in BY_BACKLOG else backlogs(ids)
-    numbers = live_numbers.by_subscriber(last.until - MINUTE, ids).numbers if last else {}
+    found = live_numbers.by_subscriber(last.until - MINUTE, ids).numbers if last else {}
+    numbers = {row.id: found.get(row.id, row.numbers) for row in rows}
     return [
-        row._replace(numbers=numbers.get(row.id, row.numbers), backlog=row.backlog or waiting.get(row.id))
+        row._replace(numbers=numbers[row.id], took=numbers[row.id].took, backlog=row.backlog or waiting.get(row.id))
         for row in rows
     ]
 
@@ -155,7 +157,7 @@ def _rows(last: LastMinutes | None, subscriber: Subscriber | None, sorted_by: st
     nothing = Numbers(last.minutes if last else 1)
     if subscriber:
         names = dict(EventType.objects.filter(pk__in=numbers).values_list("pk", "name"))
-        return [Row(key, names.get(key, GONE), one) for key, one in numbers.items()]
+        return [Row(key, names.get(key, GONE), one, took=one.took) for key, one in numbers.items()]
     named = dict(Subscriber.objects.values_list("pk", "name"))
     names = {**dict.fromkeys(numbers, GONE), **({0: REPLIES} if 0 in numbers else {}), **named}
     share = QUANTILES.get(sorted_by)

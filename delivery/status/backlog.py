@@ -10,9 +10,11 @@ from delivery.filing import IS_OWN
 from delivery.status.line_status import MAX_COUNTED
 
 FEW: Final = 5
-"""Deliveries that are counted of each subscription."""
+"""Deliveries of each kind that are counted of each subscription."""
 MAX_COUNTED_IN_ALL: Final = 50_000
-"""Deliveries counted besides for one page, divided among the subscriptions for which more than a few wait."""
+"""Deliveries of each kind counted besides, divided among the subscriptions for which more than a few wait."""
+KINDS: Final = "'{RETRY,RELEASE,RETURN,SUBSCRIPTION}'::text[]"
+"""What deliveries wait for that count too, besides their turn."""
 
 IS_DUE: Final = "d.not_before IS NULL OR d.not_before <= clock_timestamp()"
 """A delayed delivery of a QUEUE group waits for its turn: only its group waits for its time."""
@@ -20,7 +22,8 @@ SINCE: Final = "GREATEST(d.created_at, d.not_before)"
 
 FIRST: Final = """(SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
         WHERE {} ORDER BY d.subscription_id, d.id LIMIT {})"""
-IS_ASIDE: Final = "d.subscription_id = {0} AND d.waits_for = a.kind AND d.waits_for <> 'TURN'"
+IS_ASIDE_OF_ANY: Final = "d.waits_for = a.kind AND d.waits_for <> 'TURN'"
+IS_ASIDE: Final = f"{IS_ASIDE_OF_ANY} AND d.subscription_id = {{0}}"
 COUNTED: Final = f"""LATERAL (
   SELECT count(*) FILTER (WHERE {IS_DUE}) AS number, count(*) AS looked_at,
          min({SINCE}) FILTER (WHERE {IS_DUE}) AS since,
@@ -31,11 +34,15 @@ COUNTED: Final = f"""LATERAL (
           {FIRST.format(IS_ASIDE, "{1}")} d) d) c"""
 """SQL of what waits for a subscription, which it is formatted with, and of what is counted of each kind at most."""
 
+ENOUGH: Final = f"CASE WHEN w.number > 0 THEN fair.share ELSE {MAX_COUNTED} END + 1"
+"""Of what waits, perhaps behind delayed deliveries of QUEUE groups."""
+
 BACKLOGS: Final = f"""
 WITH aside AS MATERIALIZED (
-  SELECT ARRAY(SELECT kind FROM unnest('{{RETRY,RELEASE,RETURN,SUBSCRIPTION}}'::text[]) AS w (kind)
-                WHERE EXISTS (
-                  SELECT FROM delivery_open d WHERE d.waits_for = w.kind AND d.waits_for <> 'TURN')) AS kinds),
+  SELECT CASE WHEN %(subscriber_ids)s::bigint[] IS NOT NULL THEN {KINDS} ELSE ARRAY(
+    SELECT kind FROM unnest({KINDS}) AS a (kind)
+     WHERE (SELECT d.id FROM delivery_open d WHERE {IS_ASIDE_OF_ANY}
+             ORDER BY d.waits_for, d.subscription_id, d.id LIMIT 1) IS NOT NULL) END AS kinds),
 waiting AS MATERIALIZED (
   SELECT s.id, s.subscriber_id, s.delivery_mode = 'PULL' AS is_in_mailbox, {IS_OWN} AS is_own, c.*
     FROM subscriptions_subscription s CROSS JOIN {COUNTED.format("s.id", FEW + 1)}
@@ -45,18 +52,22 @@ fair AS MATERIALIZED (
   SELECT LEAST({MAX_COUNTED}, GREATEST({FEW}, {MAX_COUNTED_IN_ALL} / GREATEST(count(*), 1))) AS share
     FROM waiting WHERE looked_at > {FEW}),
 counted AS (
-  SELECT w.*, {FEW} AS share FROM waiting w CROSS JOIN fair WHERE w.looked_at <= {FEW} OR fair.share = {FEW}
+  SELECT w.*, {FEW} AS share FROM waiting w CROSS JOIN fair
+   WHERE w.looked_at <= {FEW} OR (fair.share = {FEW} AND w.number > 0)
    UNION ALL
   SELECT w.id, w.subscriber_id, w.is_in_mailbox, w.is_own, c.*, fair.share
-    FROM waiting w CROSS JOIN fair CROSS JOIN {COUNTED.format("w.id", "(SELECT share + 1 FROM fair)")}
-   WHERE w.looked_at > {FEW} AND fair.share > {FEW})
+    FROM waiting w CROSS JOIN fair CROSS JOIN {COUNTED.format("w.id", ENOUGH)}
+   WHERE w.looked_at > {FEW} AND (fair.share > {FEW} OR w.number = 0))
 SELECT subscriber_id, sum(LEAST(number, share))::int, bool_or(looked_at > share),
        min(since), (array_agg(line_id ORDER BY since))[1], (array_agg(is_in_mailbox ORDER BY since))[1],
        min(since) FILTER (WHERE NOT is_own)
   FROM counted WHERE number > 0
  GROUP BY subscriber_id
 """
-"""By index, from subscription to subscription. Delayed deliveries do not count: nobody waits for them yet."""
+"""By index, from subscription to subscription. Delayed deliveries do not count: nobody waits for them yet.
+
+Which kinds there are is found out first, unless only few subscribers are asked for.
+"""
 
 
 class Backlog(NamedTuple):

@@ -13,9 +13,12 @@ from analytics.pipeline.quantiles import middle_of
 from delivery.models import Delivery, Line, MinuteCount, MinuteTotal
 from delivery.status import backlog
 from delivery.status.backlog import Backlog, backlogs
+from delivery.status.line_status import MAX_COUNTED
 from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.api import client_of
+from tests.support.database import execute
+from tests.support.query_plans import explained_statements
 from tests.support.stored_summaries import bucket_of
 
 pytestmark = pytest.mark.django_db
@@ -153,21 +156,48 @@ def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.M
     waiting(factories.subscription(), 1, waits_for="START", not_before=later)
     delayed = factories.subscription()
     due = waiting(delayed, 1, created_at=later - DAY, not_before=later - HOUR)[0]
+    behind = factories.subscription()
+    waiting(behind, backlog.FEW + 1, not_before=later)
+    (alone,) = waiting(behind, 1)
     assert {key: (one.waiting, one.is_cut) for key, one in backlogs().items()} == {
         shop.subscriber_id: (5, False),
         store.subscriber_id: (1, False),
         delayed.subscriber_id: (1, False),
+        behind.subscriber_id: (1, False),
     }
     assert backlogs()[shop.subscriber_id].oldest_since == first.created_at
     assert backlogs()[delayed.subscriber_id].oldest_since == due.not_before
     waiting(shop, 2 * backlog.FEW)
     waiting(other, 2 * backlog.FEW)
     assert backlogs()[shop.subscriber_id][:2] == (4 * backlog.FEW + 5, False)
-    limit = f"{backlog.MAX_COUNTED_IN_ALL} /"
-    monkeypatch.setattr(backlog, "BACKLOGS", backlog.BACKLOGS.replace(limit, "23 /"))
-    assert backlogs()[shop.subscriber_id] == Backlog(
-        2 * (23 // 2), True, first.created_at, first.line_id or 0, False, first.created_at
-    )
+    for limit, counted in ((23, 23 // 3), (9, backlog.FEW)):  # three have more than a few
+        statement = backlog.BACKLOGS.replace(f"{backlog.MAX_COUNTED_IN_ALL} /", f"{limit} /")
+        with monkeypatch.context() as patch:
+            patch.setattr(backlog, "BACKLOGS", statement)
+            found = backlogs()
+        line_id = first.line_id or 0
+        expected = Backlog(2 * counted, True, first.created_at, line_id, False, first.created_at)
+        assert found[shop.subscriber_id] == expected
+        assert (found[behind.subscriber_id].waiting, found[behind.subscriber_id].oldest_since) == (1, alone.created_at)
+
+
+FILL = """
+INSERT INTO delivery_open (line_id, subscription_id, status, size, waits_for, due_at)
+SELECT %s, %s, 'PENDING', 1, kind, CASE kind WHEN 'RETRY' THEN now() END
+  FROM generate_series(1, 3000) n, unnest('{TURN,RETRY}'::text[]) AS k (kind)
+"""
+
+
+def test_no_backlog_reads_what_waits_for_others_or_more_than_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, quiet = factories.subscription(), factories.subscription()
+    execute(FILL, [Line.objects.get(subscriber=busy.subscriber, lane="main").pk, busy.pk])
+    waiting(quiet, 1)
+    with explained_statements(monkeypatch) as found:
+        assert backlogs([quiet.subscriber_id])[quiet.subscriber_id].waiting == 1
+        assert backlogs()[busy.subscriber_id].is_cut
+    of_one, of_all = [one.rows_read for one in found if one.statement == backlog.BACKLOGS]
+    assert of_one < 10
+    assert of_all < 2 * (MAX_COUNTED + 20)
 
 
 def test_pages_and_scrapes_read_what_is_much_once_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
