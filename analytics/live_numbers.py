@@ -63,9 +63,13 @@ WITH chosen AS (
 {SUMS}
 """
 
-SINCE: Final = f"""
+SINCE_HOURS: Final = """
 SELECT COALESCE(min(minute), %(newest)s), GREATEST(count(*), 1) FROM delivery_minutetotal
- WHERE minute > %(newest)s - make_interval(mins => {HOUR_MINUTES}) AND minute <= %(newest)s
+ WHERE minute > %(newest)s - make_interval(hours => %(hours)s::int) AND minute <= %(newest)s
+"""
+"""The first of the minutes of the last hours, and how many were counted."""
+SINCE: Final = f"""
+{SINCE_HOURS}
    AND minute >= LEAST(%(newest)s, COALESCE(
          (SELECT minute + interval '1 minute' FROM delivery_minutecount
            WHERE minute > %(newest)s - make_interval(mins => {HOUR_MINUTES}) AND minute <= %(newest)s
@@ -78,14 +82,14 @@ enough rows, at least one."""
 OF_MINUTES: Final = "minute >= %(since)s AND minute <= %(newest)s"
 BY: Final = f"""
 WITH chosen AS (
-  SELECT COALESCE({{key}}, 0) AS key, c.* FROM delivery_minutecount c
-   WHERE {OF_MINUTES}
-     AND (%(subscriber_ids)s::bigint[] IS NULL OR subscriber_id = ANY (%(subscriber_ids)s::bigint[]))),
+  SELECT COALESCE({{key}}, 0) AS key, c.* FROM delivery_minutecount c WHERE {OF_MINUTES}{{of}}),
 {{sums}}"""
 """The numbers by a column; rows without it have the key 0."""
-BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=SUMS)
-QUANTILES_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", sums=QUANTILES)
-BY_EVENT_TYPE: Final = BY.format(key="event_type_id", sums=SUMS)
+BY_SUBSCRIBER: Final = BY.format(
+    key="subscriber_id", of=" AND subscriber_id = ANY (%(subscriber_ids)s::bigint[])", sums=SUMS
+)
+QUANTILES_BY_SUBSCRIBER: Final = BY.format(key="subscriber_id", of="", sums=QUANTILES)
+BY_EVENT_TYPE: Final = BY.format(key="event_type_id", of=" AND subscriber_id = %(subscriber_id)s::bigint", sums=SUMS)
 COUNTS_BY_SUBSCRIBER: Final = f"""
 SELECT COALESCE(event_type_id = ANY (%(own)s::bigint[]), false) AS is_own, COALESCE(subscriber_id, 0), {COUNTS}
   FROM delivery_minutecount WHERE {OF_MINUTES} GROUP BY 1, 2
@@ -198,9 +202,9 @@ def total(newest: dt.datetime, minutes: int) -> Numbers:
     return _numbers(counted, *found[0]) if found else Numbers(minutes)
 
 
-def by_subscriber(newest: dt.datetime, subscriber_ids: Sequence[int] | None = None) -> LastMinutes:
-    """Return the numbers of these subscribers, or all, in the last hour, or less if that would be too many rows."""
-    return _added_up(BY_SUBSCRIBER, newest, subscriber_ids)
+def by_subscriber(newest: dt.datetime, subscriber_ids: Sequence[int]) -> LastMinutes:
+    """Return the numbers of these subscribers, in the same minutes as the counts of all."""
+    return _added_up(BY_SUBSCRIBER, newest, _since(newest), subscriber_ids=subscriber_ids)
 
 
 def counts_by_subscriber(newest: dt.datetime) -> Counts:
@@ -229,26 +233,27 @@ def quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
 
 def _quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
     since, _ = _since(newest)
-    asked = {"since": since, "newest": newest, "subscriber_ids": None, "parts": round(share * PARTS)}
+    asked = {"since": since, "newest": newest, "parts": round(share * PARTS)}
     return dict(rows(QUANTILES_BY_SUBSCRIBER, asked))
 
 
-def by_event_type(newest: dt.datetime, subscriber_id: int) -> LastMinutes:
-    """Return the same of one subscriber, by event type."""
-    return _added_up(BY_EVENT_TYPE, newest, [subscriber_id])
+def by_event_type(newest: dt.datetime, subscriber_id: int, hours: int = 1) -> LastMinutes:
+    """Return the numbers of one subscriber in the last hours, by event type."""
+    (since,) = rows(SINCE_HOURS, {"newest": newest, "hours": hours})
+    return _added_up(BY_EVENT_TYPE, newest, since, subscriber_id=subscriber_id)
 
 
 def _since(newest: dt.datetime) -> tuple[dt.datetime, int]:
-    """Return the first of the minutes that are added up, and how many were counted."""
-    return _cached("since", lambda: rows(SINCE, {"newest": newest})[0], MINUTE_SECONDS, newest)
+    """Return the first of the minutes that are added up of all subscribers, and how many were counted."""
+    return _cached("since", lambda: rows(SINCE, {"newest": newest, "hours": 1})[0], MINUTE_SECONDS, newest)
 
 
 def _added_up(
-    statement: LiteralString, newest: dt.datetime, subscriber_ids: Sequence[int] | None = None
+    statement: LiteralString, newest: dt.datetime, since: tuple[dt.datetime, int], **of: object
 ) -> LastMinutes:
-    since, minutes = _since(newest)
-    found = rows(statement, {"since": since, "newest": newest, "subscriber_ids": subscriber_ids})
-    return LastMinutes(since, newest + MINUTE, minutes, {key: _numbers(minutes, *counts) for key, *counts in found})
+    first, minutes = since
+    found = rows(statement, {"since": first, "newest": newest, **of})
+    return LastMinutes(first, newest + MINUTE, minutes, {key: _numbers(minutes, *counts) for key, *counts in found})
 
 
 def _numbers(

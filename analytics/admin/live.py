@@ -22,6 +22,8 @@ from subscriptions.models import EventType, Subscriber
 
 REPLIES: Final = "(replies to callbacks)"
 GONE: Final = "(deleted)"
+HOURS: Final = ("1", "24", "48")
+"""How far back the numbers of one subscriber may begin."""
 
 
 class Row(NamedTuple):
@@ -104,7 +106,8 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
         raise Http404
     sort = request.GET.get("sort", "-oldest" if not subscriber else "-rate")
     sorted_by = sort.removeprefix("-")
-    last = _last_minutes(subscriber)
+    hours = int(given) if (given := request.GET.get("hours", "")) in HOURS else 1
+    last = _last_minutes(subscriber, hours)
     first = Column("name", "Event type" if subscriber else "Subscriber", lambda row: row.name, _first_cell(subscriber))
     columns = (first, *NUMBERS, *(() if subscriber else WAITING))
     wanted = str(request.GET.get("q", "")).strip()
@@ -120,18 +123,19 @@ def live_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
         rows=[[column.show(row) for column in columns] for row in shown],
         page=page,
         subscriber=subscriber,
+        spans=[(f"{one} h", one, int(one) == hours) for one in HOURS] if subscriber else [],
         wanted=wanted,
         now=timezone.now(),
     )
 
 
-def _last_minutes(subscriber: Subscriber | None) -> LastMinutes | None:
+def _last_minutes(subscriber: Subscriber | None, hours: int) -> LastMinutes | None:
     """Return the numbers; of all subscribers without times, because that would take longer."""
     newest = live_numbers.last_minute()
     if newest is None:
         return None
     if subscriber:
-        return live_numbers.by_event_type(newest, subscriber.pk)
+        return live_numbers.by_event_type(newest, subscriber.pk, hours)
     return live_numbers.counts_by_subscriber(newest).of_all
 
 

@@ -36,6 +36,7 @@ from broker_project.core.api.fields import (
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from broker_project.core.api.problems import InvalidQuery, ProblemType, register
 from broker_project.core.api.records import Audited, Records, operation, refuse_body, valid
+from delivery.maintenance.minutes import KEPT_HOURS
 from delivery.status.backlog import backlogs
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
 from subscriptions.models import EventType, Scope
@@ -163,7 +164,7 @@ class EventTypeNumbersSerializer(NumbersSerializer):
 
 
 class StatisticsSerializer(NumbersSerializer):
-    """What ended for a subscriber in the last hour, and what waits for it now."""
+    """What ended for a subscriber in the last hours, and what waits for it now."""
 
     since = NullableTime(help_text="Null: no minute has been counted yet.")
     until = NullableTime(help_text="The end of the last minute that has been counted.")
@@ -175,16 +176,23 @@ class StatisticsSerializer(NumbersSerializer):
     event_types = EventTypeNumbersSerializer(many=True)
 
 
-@operation("get", Scope.READ, MayReceive, responses=StatisticsSerializer)
+class StatisticsQuery(StrictSerializer):
+    """How far back."""
+
+    hours = serializers.IntegerField(default=1, min_value=1, max_value=KEPT_HOURS, help_text="Of the last hours.")
+
+
+@operation("get", Scope.READ, MayReceive, parameters=[StatisticsQuery], responses=StatisticsSerializer)
 def read_statistics(request: Request, name: str) -> Response:
-    """Read the statistics of a subscriber: what ended in the last hour, and what waits now."""
+    """Read the statistics of a subscriber: what ended in the last hours, and what waits now."""
+    hours = query_of(request, StatisticsQuery)["hours"]
     subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
     newest = live_numbers.last_minute()
-    last = live_numbers.by_event_type(newest, subscriber.pk) if newest else None
+    last = live_numbers.by_event_type(newest, subscriber.pk, hours) if newest else None
     by_event_type = last.numbers if last else {}
     names = dict(EventType.objects.filter(pk__in=[*by_event_type]).values_list("pk", "name"))
     now = {
-        **_shown(last.total if last else Numbers(HOUR_MINUTES)),
+        **_shown(last.total if last else Numbers(hours * HOUR_MINUTES)),
         "since": last and last.since,
         "until": last and last.until,
         "backlog": backlogs([subscriber.pk]).get(subscriber.pk),

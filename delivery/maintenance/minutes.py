@@ -17,9 +17,7 @@ from delivery.filing import IS_OWN
 from delivery.maintenance.partitions import summarize_times
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
-TOTALS_KEPT_HOURS: Final = 48
-COUNTS_KEPT_HOURS: Final = 2
-"""Those by subscriber and event type, of which only the last hour is read: they may be thousands for each minute."""
+KEPT_HOURS: Final = 48
 MAX_DUE: Final = 1_000_000
 """Largest number of due deliveries: counting as many takes about a second."""
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
@@ -31,7 +29,7 @@ IS_UNCOUNTED: Final = """NOT EXISTS (
 NEXT: Final = f"""
 WITH next AS (
   SELECT now, GREATEST(
-           date_trunc('minute', now) - interval '{TOTALS_KEPT_HOURS} hours',
+           date_trunc('minute', now) - interval '{KEPT_HOURS} hours',
            COALESCE((SELECT max(minute) + interval '1 minute' FROM delivery_minutetotal
                       WHERE minute < date_trunc('minute', now)),
                     date_trunc('minute', now) - interval '1 minute')) AS minute
@@ -49,12 +47,10 @@ SELECT minute FROM next
 was ahead are ignored, and counted again once they are over. While the clock is not believed, no minute is counted.
 """
 
+IS_FORGOTTEN: Final = f"minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s"
 FORGET: Final = f"""
-WITH counts AS (
-  DELETE FROM delivery_minutecount
-   WHERE minute < %(minute)s - interval '{COUNTS_KEPT_HOURS} hours' OR minute >= %(minute)s)
-DELETE FROM delivery_minutetotal
- WHERE minute < %(minute)s - interval '{TOTALS_KEPT_HOURS} hours' OR minute >= %(minute)s
+WITH counts AS (DELETE FROM delivery_minutecount WHERE {IS_FORGOTTEN})
+DELETE FROM delivery_minutetotal WHERE {IS_FORGOTTEN}
 """
 
 FILED: Final = """

@@ -1004,6 +1004,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={"abstract": False},
+            options={
+                "abstract": False,
+                "indexes": [models.Index(fields=["subscriber", "minute"], name="minute_count_subscriber")],
+            },
         ),
     ]

@@ -258,5 +258,8 @@ class MinuteCount(EndedInMinute):
     subscriber = models.ForeignKey(Subscriber, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
 
+    class Meta:
+        indexes = [models.Index(name="minute_count_subscriber", fields=["subscriber", "minute"])]
+
     def __str__(self) -> str:
         return f"{self.minute:%Y-%m-%d %H:%M} of subscriber {self.subscriber_id}"

@@ -87,16 +87,23 @@ def test_numbers_of_each_subscriber_and_event_type() -> None:
     minute(2, of=shop, took={10: 1}, failed=1)
     minute(1, of=store, took={10: 3})
     minute(0)
-    by_subscriber = live_numbers.by_subscriber(NEWEST)
+    by_subscriber = live_numbers.by_subscriber(NEWEST, [shop.subscriber_id, store.subscriber_id])
     assert (by_subscriber.since, by_subscriber.until) == (NEWEST - 2 * MINUTE, NEWEST + MINUTE)
     assert by_subscriber.minutes == 3, "those that were counted"
     assert by_subscriber.numbers == {
         shop.subscriber_id: Numbers(3, 2, 1, 2, {bucket_of(10): 1}),
         store.subscriber_id: Numbers(3, 3, 3, 3, {bucket_of(10): 3}),
-        0: Numbers(3, 0, 0, 0, {}),
+    }
+    assert live_numbers.counts_by_subscriber(NEWEST).of_all.numbers == {
+        shop.subscriber_id: Numbers(3, 2, 1, 2),
+        store.subscriber_id: Numbers(3, 3, 3, 3),
+        0: Numbers(3, 0, 0, 0),
     }
     of_shop = live_numbers.by_event_type(NEWEST, shop.subscriber_id)
     assert of_shop.numbers == {shop.event_type_id: Numbers(3, 2, 1, 2, {bucket_of(10): 1})}
+    of_a_day = live_numbers.by_event_type(NEWEST, shop.subscriber_id, 24)
+    assert (of_a_day.since, of_a_day.minutes) == (NEWEST - HOUR, 4)
+    assert of_a_day.numbers == {shop.event_type_id: Numbers(4, 3, 2, 3, {bucket_of(1): 1, bucket_of(10): 1})}
 
 
 def test_a_subscriber_reads_its_own_statistics() -> None:
@@ -106,6 +113,7 @@ def test_a_subscriber_reads_its_own_statistics() -> None:
     empty = client_of(shop.subscriber).get(path).json()
     assert (empty["deliveries"], empty["success"], empty["p95_ms"], empty["event_types"]) == (0, None, None, [])
     assert (empty["since"], empty["until"]) == (None, None), "no minute was counted"
+    minute(HOUR_MINUTES, of=shop, took={10: 1})
     minute(2, of=shop, took={10: 3}, failed=1)
     minute(1, of=store, took={100: 3})
     minute(0, of=factories.subscription(shop.subscriber), took={10: 4})
@@ -127,6 +135,9 @@ def test_a_subscriber_reads_its_own_statistics() -> None:
         "is_truncated": False,
         "oldest_since": iso(first.created_at),
     }
+    of_two_days = client_of(shop.subscriber).get(path, {"hours": 48}).json()
+    assert (of_two_days["deliveries"], of_two_days["since"]) == (9, iso(NEWEST - HOUR))
+    assert client_of(shop.subscriber).get(path, {"hours": 49}).status_code == 400
 
 
 def iso(time: dt.datetime) -> str:
@@ -141,7 +152,7 @@ def test_where_there_are_many_rows_fewer_minutes_are_added_up(
         minute(ago)
     statement = live_numbers.SINCE.replace(str(live_numbers.MAX_ROWS), str(max_rows))
     monkeypatch.setattr(live_numbers, "SINCE", statement)
-    assert live_numbers.by_subscriber(NEWEST).minutes == minutes
+    assert live_numbers.counts_by_subscriber(NEWEST).of_all.minutes == minutes
 
 
 def test_the_backlog_is_what_waits_without_what_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +254,9 @@ def test_a_subscriber_leads_to_its_event_types(admin: Client) -> None:
     assert f'href="/admin/subscriptions/eventtype/{shop.event_type_id}/change/">Shop.Paid</a>' in name
     assert numbers == ["3.0", "100.00 %", "10 ms", "10 ms", "10 ms"]
     assert admin.get("/admin/analytics/run/live/?subscriber=999999").status_code == 404
+    minute(HOUR_MINUTES, of=shop, took={10: 1})
+    for hours, rate in (("", "3.0"), ("1", "3.0"), ("24", "2.0"), ("48", "2.0"), ("x", "3.0")):
+        assert cells(admin, f"?subscriber={shop.subscriber_id}&hours={hours}")[0][1] == rate
 
 
 def test_the_page_takes_as_many_queries_for_many_subscribers(admin: Client, django_assert_max_num_queries: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from delivery.believed_clock import BELIEVED_CLOCK
-from delivery.maintenance.minutes import COUNTS_KEPT_HOURS, TOTALS_KEPT_HOURS, count_minutes
+from delivery.maintenance.minutes import KEPT_HOURS, count_minutes
 from delivery.models import Delivery, Line, Message, MinuteCount, MinuteTotal
 from delivery.pause import pause_one
 from subscriptions.models import Subscriber, Subscription
@@ -125,26 +125,22 @@ def test_what_is_due_after_a_minute_is_what_waits_for_its_turn_only(last: dt.dat
     assert MinuteTotal.objects.get(minute=last).due == 2
 
 
-def test_totals_are_kept_for_two_days_and_counts_for_two_hours_but_none_of_a_clock_that_was_ahead(
-    last: dt.datetime,
-) -> None:
+def test_minutes_are_kept_for_two_days_but_none_of_a_clock_that_was_ahead(last: dt.datetime) -> None:
     shop = factories.subscription()
-    before, ahead = last - MINUTE, last + HOUR
-    first_total, first_count = last - TOTALS_KEPT_HOURS * HOUR, last - COUNTS_KEPT_HOURS * HOUR
-    for minute in (first_total - MINUTE, first_total, before, ahead):
+    first, before, ahead = last - KEPT_HOURS * HOUR, last - MINUTE, last + HOUR
+    for minute in (first - MINUTE, first, before, ahead):
         MinuteTotal.objects.create(minute=minute, **zero())
-    for minute in (first_count - MINUTE, first_count, before, ahead):
         MinuteCount.objects.create(minute=minute, subscriber=shop.subscriber, **zero())
     assert count_minutes() == 1
-    assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [first_total, before, last]
-    assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [first_count, before]
+    assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [first, before, last]
+    assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [first, before]
     assert total(last) == NOTHING
 
 
 def test_after_days_without_a_worker_only_what_is_kept_is_counted(last: dt.datetime) -> None:
     MinuteTotal.objects.create(minute=last - 10 * 24 * HOUR, **zero())
     assert count_minutes() == 1
-    assert MinuteTotal.objects.latest("minute").minute == last + MINUTE - TOTALS_KEPT_HOURS * HOUR
+    assert MinuteTotal.objects.latest("minute").minute == last + MINUTE - KEPT_HOURS * HOUR
 
 
 def zero() -> dict[str, Any]:

@@ -54,6 +54,7 @@ OF_EVERYBODY: Final = {
     "event_pattern",
     "from",
     "to",
+    "hours",
     "header",
     "filter",
     "status",
