@@ -22,6 +22,7 @@ SINCE: Final = "GREATEST(d.created_at, d.not_before)"
 
 FIRST: Final = """(SELECT d.line_id, d.created_at, d.not_before FROM delivery_open d
         WHERE {} ORDER BY d.subscription_id, d.id LIMIT {})"""
+"""SQL of the first deliveries of one kind, due or delayed; format with a condition and their number."""
 IS_ASIDE_OF_ANY: Final = "d.waits_for = a.kind AND d.waits_for <> 'TURN'"
 IS_ASIDE: Final = f"{IS_ASIDE_OF_ANY} AND d.subscription_id = {{0}}"
 COUNTED: Final = f"""LATERAL (
