@@ -6,3 +6,7 @@ machinery; below every app), `server` (the web server's entry), `accounts` (user
 `logging` what is redacted, `read_only_flower` Flower, `postgresql` the database engine, `admin` and
 `navigation` the frame of the admin site.
 """
+
+from broker_project.server.runtime import load_without_collecting
+
+load_without_collecting()
