@@ -108,7 +108,12 @@ def test_lists_in_the_admin_hold_the_same(admin: Client, receiving: Subscriber, 
 
 @pytest.fixture
 def message() -> Message:
-    """Return one of many messages, with a finished delivery and its attempt; the line is held."""
+    """Return one of two messages, each with a finished delivery and its attempt; the line is held."""
+    return stored_messages(2)[-1]
+
+
+def stored_messages(number_of_each: int) -> list[Message]:
+    """Store so many of everything that the lists show."""
     made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
     line = line_of(made.subscriber)
     pulled_subscription(made.subscriber)
@@ -123,7 +128,7 @@ def message() -> Message:
             outcome="ROUTED",
             deliveries_count=1,
         )
-        for _ in range(MANY)
+        for _ in range(number_of_each)
     )
     ended = {"status": "REJECTED", "finished_at": now, "closed_on": now.date(), "sequence": 7}
     sent = Delivery.objects.bulk_create(
@@ -142,19 +147,21 @@ def message() -> Message:
         Callback(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
         for number, one in enumerate(stored)
     )
-    Replay.objects.bulk_create(Replay(subscription=made, state=ReplayState.DONE, finished_at=now) for _ in range(MANY))
+    each = range(number_of_each)
+    Replay.objects.bulk_create(Replay(subscription=made, state=ReplayState.DONE, finished_at=now) for _ in each)
     Announcement.objects.bulk_create(
-        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in range(MANY)
+        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in each
     )
     counted = {"event_type_id": made.event_type_id or 0, "subscription": made, "delivered": 1}
-    VolatileCount.objects.bulk_create(VolatileCount(hour=now - number * HOUR, **counted) for number in range(MANY))
+    VolatileCount.objects.bulk_create(VolatileCount(hour=now - number * HOUR, **counted) for number in each)
     repeated = {"message_id": stored[-1].pk, "outcome": "ROUTED", "deliveries_count": 1}
     IdempotencyKey.objects.create(key="order-1", fingerprint=b"x" * 32, expires_at=now, **repeated)
-    return stored[-1]
+    return stored
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_lists_open_in_few_queries_and_count_no_table(admin: Client, message: Message, model: type[Message]) -> None:
+def test_lists_open_in_few_queries_and_count_no_table(admin: Client, model: type[Message]) -> None:
+    stored_messages(MANY)
     with CaptureQueriesContext(connection) as queries:
         answer = admin.get(reverse(f"admin:delivery_{model.__name__.lower()}_changelist"))
     assert answer.status_code == 200
