@@ -35,7 +35,10 @@ from tests.support.faults.topic_workloads import (
 from tests.support.faults.workload import ANSWER_SECONDS, EVERY, FaultContext, Faults, Workload, dice
 from tests.support.real_broker import Broker
 
-KINDS = ("topic", "concurrent", "retry-line", "scripts", "queue", "callbacks", "replays", "mailbox", "sync", "volatile")
+KINDS = (
+    *("topic", "concurrent", "keyed", "retry-line", "scripts"),
+    *("queue", "callbacks", "replays", "mailbox", "sync", "volatile"),
+)
 LOOK_EVERY = 0.1
 KEPT_REQUESTS = 100
 """Of the receiver's own log: endpoints write down what they need."""
