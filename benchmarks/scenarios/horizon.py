@@ -26,12 +26,12 @@ from broker_project.stack.postgres import binary
 from delivery.limits import RENEWAL_SECONDS
 
 RATES: Final = (800.0, 2_000.0)
-PER_CALL: Final = 10
-"""Messages in a call: 2,000 single ones a second would leave two cores nothing to spare for dead rows."""
+PER_CALL: Final = 100
+"""Messages in a call, as in `topic.dense`: 2,000 single ones a second would leave two cores nothing to spare."""
 CONNECTIONS: Final = 8
 HALF_AN_HOUR: Final = 1_800.0
-FOLLOW_SECONDS: Final = 10.0
-"""How long the broker has until it is measured under the snapshot, at that rate: floors begin within three notes."""
+WARM_SECONDS: Final = 10.0
+"""How long the broker has at that rate until it is measured: under a snapshot, floors begin within three notes."""
 LOOK_SECONDS: Final = 1.0
 CPU: Final = ("CPU of workers", "CPU of postgres")
 SLICE: Final = 100_000
@@ -39,7 +39,7 @@ SLICE: Final = 100_000
 OF_BENCH: Final = """
   FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
  CROSS JOIN generate_series(1, {number}) n
- WHERE s.subscriber_id IN (SELECT id FROM subscriptions_subscriber WHERE name LIKE 'bench-%')"""
+ WHERE s.subscriber_id IN (SELECT id FROM subscriptions_subscriber WHERE name LIKE '{subscribers}')"""
 LEFT: Final = f"""
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, reason)
 SELECT (SELECT max(id) FROM delivery_message), l.id, s.id, 'PENDING', 1000, 'horizon' {OF_BENCH} ORDER BY n, s.id;
@@ -60,7 +60,7 @@ SAMPLED: Final = "SELECT pg_stat_get_dead_tuples('delivery_open'::regclass)"
 def run(
     bench: Bench, *, subscribers: int = 100, rates: tuple[float, ...] = RATES, seconds: float = HALF_AN_HOUR
 ) -> Outcome:
-    """Publish 800 and 2,000 messages a second, by tens: clean, under a snapshot as after half an hour, during a backup.
+    """Publish 800 and 2,000 messages a second, in batches: clean, under a snapshot of half an hour, during a backup.
 
     Under the snapshot statements first leave the dead rows of half an hour. With --minutes deliveries at the rate leave
     them instead, for that long; --rate is the only rate.
@@ -84,12 +84,13 @@ class _Run:
     def outcome(self) -> Outcome:
         """Measure clean, then under a snapshot, then during a backup."""
         with running_sink(log=Log()) as sink:
-            event_types, _ = self._load.subscribe(self._bench, sink)
+            event_types, subscribers = self._load.subscribe(self._bench, sink)
             measure = partial(self._measured, sink, event_types)
+            self._execute("VACUUM")  # what an earlier rate left
             found = {"clean": measure()}
             with self._snapshot_held():
-                self._let_rows_die(sink, event_types)
-                found["held"] = measure(FOLLOW_SECONDS)
+                self._let_rows_die(sink, event_types, subscribers)
+                found["held"] = measure()
                 ((dead,),) = self._bench.ask(SAMPLED)
             with self._dumped():
                 found["dumped"] = measure()
@@ -105,19 +106,18 @@ class _Run:
         yield Figure("rate, held / clean", ratio(held.value(rate), clean.value(rate)), "times", target=at_least(0.95))
         yield Figure("p95, held / clean", ratio(held.value(p95), clean.value(p95)), "times", target=at_most(1.5))
 
-    def _measured(self, sink: RunningSink, event_types: list[str], warm_seconds: float = 0.0) -> Outcome:
-        options = replace(self._bench.options, warm_seconds=warm_seconds or self._bench.options.warm_seconds)
-        bench = replace(self._bench, options=options)
+    def _measured(self, sink: RunningSink, event_types: list[str]) -> Outcome:
+        bench = replace(self._bench, options=replace(self._bench.options, warm_seconds=WARM_SECONDS))
         during = watched(bench, event_types, self._next(self._steady), sink)
         self._wait_for(sink, during.published)
         seconds = sink.report().seconds()
         cpu = [figure for figure in during.costs() if figure.name in CPU]
         return Outcome([Figure(DELIVERED, during.rate, "/s"), *percentiles(DELIVERED, seconds), *cpu])
 
-    def _let_rows_die(self, sink: RunningSink, event_types: list[str]) -> None:
+    def _let_rows_die(self, sink: RunningSink, event_types: list[str], subscribers: list[str]) -> None:
         """Leave the dead rows of half an hour, or of deliveries for the time that was asked for."""
         if not self._bench.options.minutes:
-            self._leave_dead_rows()
+            self._leave_dead_rows(of=f"{subscribers[0].partition('.')[0]}.%")
             return
         until = time.monotonic() + self._bench.options.minutes * 60
         with publishing(self._bench, event_types, self._next(self._steady), sink) as publisher:
@@ -127,13 +127,16 @@ class _Run:
             published = publisher.stop()
         self._wait_for(sink, published)
 
-    def _leave_dead_rows(self) -> None:
-        with psycopg.connect(self._bench.stack.environment["DATABASE_URL"], autocommit=True) as leaving:
-            leaving.execute("SET enable_seqscan = off")
-            for number in range(1, self._deliveries // SLICE + 2):
-                leaving.execute(LEFT.format(number=SLICE // self._load.subscribers, slice=number).encode())
-            for _ in range(self._renewals // 2):
-                leaving.execute(RENEWED.encode())
+    def _leave_dead_rows(self, *, of: str) -> None:
+        each = SLICE // self._load.subscribers
+        numbers = range(1, self._deliveries // SLICE + 2)
+        slices = (LEFT.format(number=each, slice=number, subscribers=of) for number in numbers)
+        self._execute("SET enable_seqscan = off", *slices, *[RENEWED] * (self._renewals // 2))
+
+    def _execute(self, *statements: str) -> None:
+        with psycopg.connect(self._bench.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
 
     def _wait_for(self, sink: RunningSink, published: Sequence[Published]) -> None:
         self._published += published
