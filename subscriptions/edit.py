@@ -87,15 +87,17 @@ def change(
     return record
 
 
-def locked(queryset: QuerySet[Configured], expected: Versions | None) -> Configured:
+def locked(queryset: QuerySet[Configured], expected: Versions | None, *, to_delete: bool = False) -> Configured:
     """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on.
+
+    With `to_delete` nobody refers to it anew either.
 
     Raises:
         ObjectDoesNotExist: `queryset` is empty.
         VersionMismatch: its version is not among the `expected`.
         IsPreset: it was installed with the broker.
     """
-    record = queryset.select_for_update(of=("self",), no_key=True).get()
+    record = queryset.select_for_update(of=("self",), no_key=not to_delete).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
     if record.is_built_in:
@@ -141,7 +143,7 @@ def remove(queryset: QuerySet[Configured], *, expected: Versions | None = None) 
             if queryset.model is Subscription:
                 rows(LOCK_TIMEOUT)
                 rows(WAIT_FOR_PUBLISHERS)
-            record = locked(queryset, expected)
+            record = locked(queryset, expected, to_delete=True)
             # a publisher that has lost the last of its event types could publish all
             if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
                 raise StillInUse(f"{_some(limited)} may publish it by name; take it off their lists first.")

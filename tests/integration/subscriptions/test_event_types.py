@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -109,6 +110,21 @@ def test_deleting_an_event_type_never_lets_a_publisher_publish_more() -> None:
     answer = client_of().delete(f"{EVENT_TYPES}/Order.Paid")
     assert problem_of(answer) == (409, "still_in_use")
     assert [known.name for known in limited.event_types.all()] == ["Order.Paid"]
+
+
+@pytest.mark.behaviour("1.2")
+def test_nobody_is_limited_to_an_event_type_while_it_is_deleted(
+    transactional_db: None, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, delete = factories.event_type("Order.Paid"), EventType.delete
+
+    def refer_and_delete(record: EventType) -> Any:
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # what the foreign key of a publisher's list asks for
+            elsewhere.execute("SELECT FROM subscriptions_eventtype WHERE id = %s FOR KEY SHARE NOWAIT", [known.pk])
+        return delete(record)
+
+    monkeypatch.setattr(EventType, "delete", refer_and_delete)
+    assert client_of().delete(f"{EVENT_TYPES}/Order.Paid").status_code == 204
 
 
 @pytest.mark.behaviour("1.2")
