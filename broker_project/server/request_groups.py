@@ -6,7 +6,7 @@ load, and neither a thread nor a transaction is needed for each request.
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,11 +28,14 @@ from broker_project.core.db import ANSWER_SECONDS, answered_within
 from broker_project.server.request_head import HEALTH_PATHS
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
+from delivery.publish.cloud_events import BINARY, is_batch, is_cloud_event
 from subscriptions.api.authentication import find_keys, rate_headers
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events"
 """Addresses to which one event is posted are right below this."""
+BINARY_VARIABLE: Final = "HTTP_" + BINARY.upper().replace("-", "_")
+"""Which request is a CloudEvent in headers."""
 MAILBOXES: Final = "/api/v1/mailboxes/"
 MAILBOX_CALLS: Final = frozenset({"ack", "next"})
 """The last part of the addresses to which the frequent calls of a mailbox are posted."""
@@ -67,12 +70,16 @@ def group_of(scope: Any) -> str | None:
     return name if token is not None and hash(token) in recent_tokens else None
 
 
-def statement_seconds(path: str) -> float:
+def statement_seconds(environ: Mapping[str, Any]) -> float:
     """Return how long a statement of a request that is answered alone may take (contract 11.5), or of a health check.
 
-    A batch or a dry run may have more to do than a statement of one event.
+    A batch or a dry run may have more to do than a statement of one event, whose type a CloudEvent names itself.
     """
-    return STATEMENT_SECONDS if path in HEALTH_PATHS or _event_type_in(path) else ANSWER_SECONDS
+    path, content_type = environ["PATH_INFO"], environ["CONTENT_TYPE"]
+    is_one = bool(_event_type_in(path))
+    if path == EVENTS and not is_batch(content_type):
+        is_one = is_cloud_event(content_type, [BINARY] if BINARY_VARIABLE in environ else [])
+    return STATEMENT_SECONDS if path in HEALTH_PATHS or is_one else ANSWER_SECONDS
 
 
 class PendingRequest(Protocol):
@@ -181,7 +188,7 @@ class RequestGroups:
         future: "asyncio.Future[None]",
     ) -> None:
         try:
-            with _finished():
+            with _finished(), answered_within(STATEMENT_SECONDS):
                 _send(pending, request, answer)
         finally:
             self._loop.call_soon_threadsafe(_set_done, [future])
@@ -205,7 +212,14 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
 def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
     """Read all requests and do what they ask for; return the answer to each, which may have to be made."""
     find_keys([(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group])
-    read = [(pending, request := WSGIRequest(pending.environ), _read(request)) for pending in group]
+    read: list[Read] = []
+    for pending in group:
+        try:
+            request = WSGIRequest(pending.environ)
+        except Exception:
+            log.exception("requests.unreadable")  # the server answers it with 500, and the others get their own answer
+            continue
+        read.append((pending, request, _read(request)))
     resolve_all([answer for _, _, answer in read if isinstance(answer, DeferredAnswer)])
     return read
 

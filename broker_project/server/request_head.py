@@ -6,8 +6,10 @@ headers. It drops header values that are not ASCII, and passes on values that tw
 
 from codecs import lookup
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.http import parse_header_parameters
@@ -17,6 +19,10 @@ from broker_project.server.browser_headers import Answer, GetResponse, refusal
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_ADDRESS_CHARACTERS: Final = 8 * 1024
 """Path and query. The longest addresses that the broker makes, cursors of lists, have some hundred characters."""
+IN_QUERIES: Final = b"a=%\\"
+"""What a charset must be able to read."""
+MAX_TYPES: Final = 256
+"""Content types with parameters that are remembered."""
 
 TOO_LONG: Final = refusal(
     414, "address_too_long", "Address too long", f"Path and query have at most {MAX_ADDRESS_CHARACTERS} characters."
@@ -25,8 +31,11 @@ TOO_LARGE: Final = refusal(
     431, "head_too_large", "Head too large", f"The headers together have at most {MAX_HEADER_BYTES} bytes."
 )
 AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
-UNREADABLE_CHARSET: Final = refusal(
-    400, "unreadable_header", "Unreadable header", "The charset of the Content-Type cannot be read."
+UNREADABLE_TYPE: Final = refusal(
+    400, "unreadable_header", "Unreadable header", "The parameters of the Content-Type cannot be read."
+)
+TOO_MANY_PARAMETERS: Final = refusal(
+    400, "invalid_query", "Invalid query", f"A query has at most {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} parameters."
 )
 UNKNOWN_CODING: Final = refusal(
     501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
@@ -79,18 +88,33 @@ def refusal_of(scope: Any, headers: Headers) -> Answer | None:
         for name in names:
             if (name in SINGLE_VALUED or name.startswith(CLOUD_EVENT_PREFIX)) and names.count(name) > 1:
                 return refusal(400, "repeated_header", "Repeated header", f"Send {name} once.")
-    if "charset" in values.get("content-type", "").lower() and not _has_charset(values["content-type"]):
-        return UNREADABLE_CHARSET
-    return _ambiguity(scope, values)
+    return _unreadable(scope, values.get("content-type", "")) or _ambiguity(scope, values)
 
 
-def _has_charset(content_type: str) -> bool:
-    """Return whether Django can read the charset of a content type; an unknown one is no error."""
+def _unreadable(scope: Any, content_type: str) -> Answer | None:
+    """Return the answer to what Django would fail to read before any view is asked."""
+    if scope.query_string.count("&") >= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS:
+        return TOO_MANY_PARAMETERS
+    if ";" in content_type and not _has_readable_parameters(content_type):
+        return UNREADABLE_TYPE
+    return None
+
+
+@lru_cache(MAX_TYPES)
+def _has_readable_parameters(content_type: str) -> bool:
+    """Return whether Django can read the parameters of a content type, and a query in its charset.
+
+    An unknown charset is no error; one that is not of texts, such as `hex`, is.
+    """
     try:
-        lookup(parse_header_parameters(content_type)[1].get("charset", "utf-8"))
+        charset = lookup(parse_header_parameters(content_type)[1].get("charset", "utf-8")).name
     except LookupError:
         return True
     except ValueError:
+        return False
+    try:
+        IN_QUERIES.decode(charset, "replace")
+    except (LookupError, ValueError):
         return False
     return True
 

@@ -156,7 +156,7 @@ def _answer_to(environ: dict[str, Any]) -> Answer:
         status, headers, *_ = started
         return lambda _: None
 
-    with answered_within(statement_seconds(environ["PATH_INFO"])):
+    with answered_within(statement_seconds(environ)):
         chunks: Iterable[bytes] = wsgi_application(environ, start)
         try:
             body = b"".join(chunks)

@@ -144,8 +144,12 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
                 "Authorization: Bearer \xff",
                 "FILTER_STRING: \u00b5",
                 "Content-Type: application/json; charset*=utf-8''%00",
+                "Content-Type: application/json; x*=foo''a",
+                "Content-Type: application/json; charset=rot13",
+                "Content-Type: application/json; charset=punycode",
             )
         ),
+        (open_head("Content-Type: a/b; charset=utf-8", path="/livez?" + "a&" * 1000), (400, "invalid_query")),
         *(
             (open_head(f"{name}: a", f"{name}: b"), (400, "repeated_header"))
             for name in ("Idempotency-Key", "authorization", "Content-Type", "FILTER_STRING", "ce-id")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from broker_project.core import db
 from broker_project.core.db import ANSWER_SECONDS
 from broker_project.server import request_groups
 from broker_project.server.request_groups import RequestGroups
@@ -232,6 +233,29 @@ def test_an_answer_that_cannot_be_sent_costs_no_other(calls: list[Call], monkeyp
     assert [call.status for call in calls] == [0] + [202] * 9
 
 
+@pytest.mark.behaviour("2.1")
+def test_a_request_that_cannot_be_read_costs_no_other(calls: list[Call]) -> None:
+    calls[3].environ["CONTENT_TYPE"] = "application/json; x*=foo''a"
+    answer_group(calls)
+    assert [call.status for call in calls] == [202] * 3 + [0] + [202] * 6
+
+
+@pytest.mark.behaviour("11.5")
+def test_a_statement_of_an_answer_that_takes_long_is_given_up_soon_too(
+    event_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.event_type("Sync", kind=EventKind.SYNC)
+    allowed: list[float] = []
+    monkeypatch.setattr(request_groups, "_send", lambda *_: allowed.append(db._waits.seconds))
+    call = Call(token_of(factories.publisher()), "events/Sync", b"{}")
+
+    async def send(groups: RequestGroups) -> None:
+        await groups.answered(call)
+
+    run(send)
+    assert allowed == [request_groups.STATEMENT_SECONDS]
+
+
 def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
     calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,15 +313,22 @@ def test_a_lost_connection_fails_the_whole_group_and_nothing_is_stored(calls: li
     assert not Message.objects.exists()
 
 
+@pytest.mark.behaviour("11.5")
 @pytest.mark.parametrize(
-    ("path", "is_short"),
+    ("path", "content_type", "headers", "is_short"),
     [
-        ("/api/v1/events/Order.Paid", True),
-        ("/api/v1/events", False),
-        ("/api/v1/events/", False),
-        ("/api/v1/events/Order.Paid/dry-run", False),
-        ("/api/v1/messages", False),
+        ("/api/v1/events/Order.Paid", "application/json", {}, True),
+        ("/api/v1/events", "application/json", {}, False),
+        ("/api/v1/events", "application/cloudevents+json", {}, True),
+        ("/api/v1/events", "application/cloudevents-batch+json", {}, False),
+        ("/api/v1/events", "application/json", {"HTTP_CE_SPECVERSION": "1.0"}, True),
+        ("/api/v1/events/", "application/json", {}, False),
+        ("/api/v1/events/Order.Paid/dry-run", "application/json", {}, False),
+        ("/api/v1/messages", "application/cloudevents+json", {}, False),
     ],
 )
-def test_only_statements_of_one_event_are_given_up_soon(path: str, is_short: bool) -> None:
-    assert (request_groups.statement_seconds(path) < ANSWER_SECONDS) == is_short
+def test_only_statements_of_one_event_are_given_up_soon(
+    path: str, content_type: str, headers: dict[str, str], is_short: bool
+) -> None:
+    environ = {"PATH_INFO": path, "CONTENT_TYPE": content_type, **headers}
+    assert (request_groups.statement_seconds(environ) < ANSWER_SECONDS) == is_short
