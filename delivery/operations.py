@@ -202,13 +202,17 @@ RELEASE: Final = f"""
 WITH asked AS (
   SELECT d.id, d.group_id FROM delivery_open d
    WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
+groups AS MATERIALIZED (
+  SELECT g.id, g.delivery_ids, g.waits_for FROM delivery_queuegroup g
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked))
+     AND (g.waits_for IS NOT DISTINCT FROM 'RELEASE' OR g.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION')
+   ORDER BY g.id FOR UPDATE),
 freed AS (
   UPDATE delivery_queuegroup g
      SET (due_at, waits_for) = (
            SELECT min(d.not_before), CASE count(*) WHEN 0 THEN 'TURN' ELSE 'START' END FROM delivery_open d
             WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.not_before > clock_timestamp())
-   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.waits_for IS NOT DISTINCT FROM 'RELEASE'
-  RETURNING g.delivery_ids),
+   WHERE g.id = ANY (ARRAY(SELECT id FROM groups))),
 released AS (
   UPDATE delivery_open d
      SET status = 'PENDING', reason = 'released; ' || d.reason,
@@ -219,7 +223,9 @@ released AS (
                                          WHERE s.id = d.subscription_id AND s.delivery_mode = 'PULL')
                            THEN GREATEST(d.not_before, clock_timestamp()) ELSE d.not_before END
     FROM delivery_line l
-   WHERE l.id = d.line_id AND d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
+   WHERE l.id = d.line_id
+     AND d.id = ANY (ARRAY(
+       SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM groups WHERE waits_for = 'RELEASE'))
      AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
   RETURNING d.id, d.line_id, d.sequence),
 told AS (
@@ -231,7 +237,8 @@ SELECT id, line_id FROM released
 
 A mailbox delivery could not be fetched while HELD: the days in which it may be unread begin now (contract 9.6).
 
-A delivery of a QUEUE group releases the others of the group: they have the same filter, and one endpoint takes it.
+A delivery of a QUEUE group that is HELD as a whole releases the others of the group: they have the same filter, and one
+endpoint takes it. If the group waits for the subscription of another, it takes its turn with this delivery alone.
 
 The line's history notes it, since nothing else shows later why deliveries sent before it were in order.
 """
@@ -244,7 +251,7 @@ class NotHeld(Exception):
 def release(delivery_ids: Sequence[int]) -> list[int]:
     """Let HELD deliveries be sent despite their filters, in order of id; return the released ids.
 
-    A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
+    A script that failed runs again when the delivery is sent. A QUEUE group that is HELD as a whole is released so.
     """
     with transaction.atomic():
         queues: dict[int, str] = dict(rows(LOCK_LINES_OF, [[*delivery_ids]]))

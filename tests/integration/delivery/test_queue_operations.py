@@ -201,6 +201,29 @@ def test_a_released_job_goes_to_one_endpoint(group: list[Subscription], receiver
     assert not QueueGroup.objects.exists()
 
 
+@pytest.mark.behaviour("3.6", "4.19", "6.5")
+@pytest.mark.parametrize("others_end", [False, True], ids=["", "the inactive one ends first"])
+def test_a_job_released_for_one_endpoint_does_not_wait_for_another(
+    event_type: EventType, receiver: Receiver, storage: None, others_end: bool
+) -> None:
+    asleep, poisoned, broken = [factories.subscription(event_type=event_type) for _ in range(3)]
+    Subscription.objects.filter(pk=poisoned.pk).update(endpoint=receiver.url("/hook"))
+    publish_bodies(event_type, b"{}")
+    Delivery.objects.filter(subscription__in=[poisoned, broken]).update(status="HELD", waits_for="RELEASE")
+    inactivate(asleep)
+    with running_worker():
+        wait_until(lambda: QueueGroup.objects.filter(waits_for="SUBSCRIPTION").exists())
+        if others_end:
+            cancel(asleep)
+        held = Delivery.objects.get(subscription=poisoned)
+
+        assert release([held.pk]) == [held.pk]
+
+        wait_until_done()
+    ended = [status for one in (asleep, poisoned, broken) for status in statuses(one)]
+    assert ended == ["CANCELLED" if others_end else "REDUNDANT", "DELIVERED", "REDUNDANT"]
+
+
 @pytest.mark.behaviour("11.4")
 def test_a_message_is_kept_until_its_last_group_ends(storage: None, group: list[Subscription]) -> None:
     day = today() - dt.timedelta(days=KEEP_DAYS + 6)
