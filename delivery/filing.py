@@ -7,6 +7,9 @@ from subscriptions.names import OWN_EVENTS
 IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
 """Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
 
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
+"""Whether a row `d` has not expired; those that have wait for a periodic job, maybe for minutes (contract 11.7)."""
+
 IS_SENT_IN: Final = "s.is_sending AND CASE l.lane WHEN 'main' THEN s.diverted_since IS NULL ELSE NOT s.half_open END"
 """Whether a line `l` sends to a subscription `s`: a main line to half-open ones, and a retry line to diverted ones."""
 

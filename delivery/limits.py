@@ -133,6 +133,8 @@ REFUSED_GROUP_SECONDS: Final = 60.0
 """A QUEUE group waits this time after the database refused its outcome."""
 CUT_SHORT_SECONDS: Final = 1.0
 """A QUEUE group waits this time if its next endpoint was no longer as it was read."""
+EXPIRED_GROUP_SECONDS: Final = 60.0
+"""A QUEUE group waits this time if what could be sent of it has expired: it ends once the clock is believed."""
 UNADDRESSED_SECONDS: Final = 60.0
 """A QUEUE group waits this time if its callback address cannot be made: an operator has to restore a secret key."""
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker_project.core.db import rows
 from delivery.dispatch.turn_floors import WAITS
-from delivery.filing import SHORT_LOCK_WAIT
+from delivery.filing import LIVES, SHORT_LOCK_WAIT
 
 IS_DIVERTED: Final = """
   (l.lane = 'main' AND EXISTS (
@@ -19,12 +19,13 @@ IS_DIVERTED: Final = """
       WHERE v.subscriber_id = l.subscriber_id AND v.diverted_since IS NOT NULL))"""
 """Whether a line `l` is one that a subscription is diverted from."""
 
-RETRIED: Final = """
+RETRIED: Final = f"""
   SELECT min(d.due_at) AS due_at FROM delivery_line r CROSS JOIN LATERAL (
     SELECT d.due_at FROM delivery_open d
-     WHERE d.subscription_id = s.id AND d.line_id = r.id AND d.due_at IS NOT NULL ORDER BY d.due_at, d.id LIMIT 1) d
+     WHERE d.subscription_id = s.id AND d.line_id = r.id AND d.due_at IS NOT NULL AND {LIVES}
+     ORDER BY d.due_at, d.id LIMIT 1) d
    WHERE r.subscriber_id = s.subscriber_id AND r.lane = 'retry'"""
-"""The due time of the next delivery of a subscription `s` in the retry line, null if it has none there."""
+"""The due time of the next delivery of a subscription `s` in the retry line, null if it has none there that lives."""
 
 FIRST_PAUSE: Final = """
   make_interval(secs => (SELECT COALESCE(p.schedule[1], p.initial_delay_seconds)
@@ -36,7 +37,7 @@ WITHOUT_PROBE: Final = f"""
     WHEN (SELECT due_at FROM ({RETRIED}) t) <= clock_timestamp() + {FIRST_PAUSE} THEN false
     WHEN (SELECT due_at FROM ({RETRIED}) t) IS NULL THEN true
     ELSE (SELECT d.id FROM delivery_open d
-           WHERE {WAITS.format("s.id")} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL END"""
+           WHERE {WAITS.format("s.id")} AND {LIVES} ORDER BY d.subscription_id, d.id LIMIT 1) IS NOT NULL END"""
 """Whether a subscription `s` is diverted and not tried within the first pause of its policy.
 
 One of which nothing waits, but for what is tried later, is not tried sooner.
@@ -58,7 +59,7 @@ oldest AS MATERIALIZED (
                              OVER (PARTITION BY w.line_id ORDER BY d.id) AS next_sequence
     FROM without w CROSS JOIN LATERAL (
       SELECT d.id, d.sequence FROM delivery_open d
-       WHERE {WAITS.format("w.id")} AND d.line_id = w.line_id AND d.status = 'PENDING'
+       WHERE {WAITS.format("w.id")} AND d.line_id = w.line_id AND d.status = 'PENDING' AND {LIVES}
        ORDER BY d.subscription_id, d.id LIMIT 1 FOR UPDATE) d),
 moved AS (
   UPDATE delivery_open d

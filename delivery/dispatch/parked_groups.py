@@ -1,4 +1,4 @@
-"""QUEUE groups that no endpoint can take now: end them, or park them where no page meets them (contract 1.7)."""
+"""QUEUE groups that no endpoint can take now: end them, park them where no page meets them, or let them wait (1.7)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -6,8 +6,8 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.filing import subscriptions_with
-from delivery.limits import SWEEP_SLICE
+from delivery.filing import LIVES, subscriptions_with
+from delivery.limits import EXPIRED_GROUP_SECONDS, SWEEP_SLICE
 
 LOCK: Final = """
 SELECT g.id FROM delivery_queuegroup g JOIN delivery_line l ON l.id = g.line_id
@@ -15,27 +15,34 @@ SELECT g.id FROM delivery_queuegroup g JOIN delivery_line l ON l.id = g.line_id
 """
 """Who releases, cancels or settles has locked the line. The next statement sees what came of it before."""
 
-PUT_AWAY: Final = """
+PUT_AWAY: Final = f"""
 WITH idle AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s)),
 open AS MATERIALIZED (
   SELECT i.id AS group_id, d.id, d.status <> 'HELD' AS waits,
-         d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes
+         d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes, {LIVES} AS lives
     FROM idle i CROSS JOIN LATERAL unnest(i.delivery_ids) AS n (id)
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open o WHERE o.id = n.id AND o.closed_on = '9999-12-31' LIMIT 1) d
     JOIN subscriptions_subscription s ON s.id = d.subscription_id
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id),
 standing AS MATERIALIZED (
-  SELECT group_id, bool_or(waits) AS waits FROM open GROUP BY group_id HAVING NOT bool_or(goes)),
+  SELECT group_id, bool_or(waits) AS waits, bool_or(goes) AS expires FROM open
+   GROUP BY group_id HAVING NOT bool_or(goes AND lives)),
 over AS (
   DELETE FROM delivery_queuegroup g USING idle i
    WHERE g.id = ANY (ARRAY[i.id]) AND i.id NOT IN (SELECT group_id FROM open)),
 parked AS (
   UPDATE delivery_open d SET waits_for = 'SUBSCRIPTION' FROM open o JOIN standing USING (group_id)
-   WHERE d.id = ANY (ARRAY[o.id]) AND o.waits)
-UPDATE delivery_queuegroup g SET waits_for = CASE WHEN s.waits THEN 'SUBSCRIPTION' ELSE 'RELEASE' END, due_at = NULL
+   WHERE d.id = ANY (ARRAY[o.id]) AND o.waits AND NOT standing.expires)
+UPDATE delivery_queuegroup g
+   SET waits_for = CASE WHEN s.expires THEN 'RETRY' WHEN s.waits THEN 'SUBSCRIPTION' ELSE 'RELEASE' END,
+       due_at = CASE WHEN s.expires THEN clock_timestamp() + make_interval(secs => {EXPIRED_GROUP_SECONDS}) END
   FROM standing s WHERE g.id = ANY (ARRAY[s.group_id])
+"""
+"""A group of which all that could be sent has expired waits for its end, which may be minutes away (contract 11.7).
+
+It is not parked: if the clock is set back, it is sent.
 """
 
 PUT_OFF: Final = """

@@ -14,9 +14,6 @@ from delivery.filing import IS_SENT_IN, LINE, LINES_APART, MAIN_LINE, subscripti
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
 from delivery.retry import MAX_RETRY_AFTER_SECONDS
 
-LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
-"""Expired deliveries are ended by a periodic job; until then they must not wake their line."""
-
 HAS_MORE_THAN_HELD: Final = f"""
   (holds.number = 0 OR holds.number > holds.resting OR w.line_id IS NOT NULL
    OR (SELECT d.id FROM delivery_open d

@@ -3,9 +3,8 @@
 from typing import Final
 
 from delivery.dispatch.turn_floors import WAITS
-from delivery.filing import end_deliveries
+from delivery.filing import LIVES, end_deliveries
 from delivery.statuses import DeliveryStatus
-from delivery.worker.page_sql import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
 
 TIMED_OUT: Final = f"""d.fetched_until <= (SELECT clock_timestamp()) AND NOT d.cancel_requested

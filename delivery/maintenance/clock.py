@@ -9,11 +9,19 @@ from typing import Final
 from broker_project.core.db import rows_of_each
 from delivery.dispatch.claim import LONGEST_PAUSE
 from delivery.filing import LINES_APART, subscriptions_with
-from delivery.limits import LEASE_SECONDS, REFUSED_GROUP_SECONDS, SWEEP_SLICE, UNADDRESSED_SECONDS
+from delivery.limits import (
+    EXPIRED_GROUP_SECONDS,
+    LEASE_SECONDS,
+    REFUSED_GROUP_SECONDS,
+    SWEEP_SLICE,
+    UNADDRESSED_SECONDS,
+)
 from delivery.retry import MAX_PAUSE_SECONDS
 from subscriptions.retry_policies import TEAMFORGE
 
-MAX_GROUP_PAUSE_SECONDS: Final = max(MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, UNADDRESSED_SECONDS)
+MAX_GROUP_PAUSE_SECONDS: Final = max(
+    MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, EXPIRED_GROUP_SECONDS, UNADDRESSED_SECONDS
+)
 FAR_GROUPS: Final = 500
 """The groups that wait longest are looked at."""
 IN: Final = "(SELECT clock_timestamp() + make_interval(secs => {}))"

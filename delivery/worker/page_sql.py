@@ -9,7 +9,7 @@ from typing import Any, Final, LiteralString
 
 from broker_project.core.db import array
 from delivery.dispatch.turn_floors import FLOOR
-from delivery.filing import IS_SENT_IN, SHORT_LOCK_WAIT
+from delivery.filing import IS_SENT_IN, LIVES, SHORT_LOCK_WAIT
 from delivery.limits import MAX_CRASHES, MAX_MARKED_BYTES
 from delivery.webhook.content import COLUMNS, MESSAGE
 from delivery.worker.buffer import KeyWalk, PageRequest
@@ -21,7 +21,6 @@ ROW: Final = (
 )
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
-LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 PAGES: Final = f"""
 WITH wanted AS (

@@ -309,6 +309,19 @@ def test_probes_are_given_with_the_claim_of_the_main_line(hanging: Subscription)
     assert broker.lines_with_due_work() == [broker.retry_line_of(hanging.subscriber).pk]
 
 
+@pytest.mark.behaviour("5.10", "11.7")
+def test_what_has_expired_and_not_ended_yet_is_no_probe(hanging: Subscription) -> None:
+    Subscription.objects.filter(pk=hanging.pk).update(diverted_since=Now())
+    broker.publish_numbered(hanging.event_type, 3)
+    main, retry = broker.line_of(hanging.subscriber), broker.retry_line_of(hanging.subscriber)
+    tried, waiting, live = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk__in=[tried.pk, waiting.pk]).update(expires_at=Now())
+    Delivery.objects.filter(pk=tried.pk).update(line=retry, waits_for="RETRY", due_at=Now(), attempts=1)
+    assert main.pk in broker.lines_with_due_work()
+    claim([main.pk], worker="one")
+    assert [*Delivery.objects.filter(line=retry).oldest_first()] == [tried, live]
+
+
 @pytest.mark.behaviour("4.10", "5.10")
 def test_a_probe_that_was_not_sent_is_first_again_with_its_number(receiver: Receiver, hanging: Subscription) -> None:
     receiver.on("/a", answer())

@@ -150,6 +150,18 @@ def test_groups_of_inactive_subscriptions_are_parked_by_the_page(queue_of_three:
     assert [mine.filter(waits_for="SUBSCRIPTION").count(), mine.filter(waits_for="TURN").count()] == [10, 1]
 
 
+@pytest.mark.behaviour("2.10", "11.7")
+def test_expired_groups_that_are_not_ended_yet_are_put_off_by_the_page(queue_of_three: EventType) -> None:
+    broker.publish_bodies(queue_of_three, *[b"%d" % number for number in range(50)])
+    Delivery.objects.update(expires_at=Now())
+    broker.publish_bodies(queue_of_three, *[b"%d" % number for number in range(5)])
+    line = Line.objects.get(sender=0)
+    assert (read(line, capacity=10), len(read(line, capacity=10))) == ([], 1)
+    mine = QueueGroup.objects.filter(line=line)
+    assert [mine.filter(waits_for="RETRY").count(), mine.filter(waits_for="TURN").count()] == [10, 1]
+    assert not Delivery.objects.exclude(waits_for="TURN").exists(), "parked: it would not be sent by a clock set back"
+
+
 BACKLOG = """
 WITH lines AS (SELECT array_agg(id ORDER BY sender) AS ids FROM delivery_line WHERE lane = 'queue'),
 groups AS (
