@@ -30,10 +30,10 @@ from delivery.webhook.request import (
     webhook_request,
 )
 from subscriptions.endpoints import DEFAULT_METHOD, parse_endpoint
-from subscriptions.models import FormerDestination
+from subscriptions.models import FormerDestination, Processing, StatusChange
 
 MAX_CHANGES: Final = 1_000
-"""Changes of configuration during a delivery that are taken into account."""
+"""Changes of configuration during a delivery that are taken into account; also attempts, to find its first number."""
 SHOWN_MASK: Final = MASK.decode()
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters by which pasted text can give commands to a terminal, also within quotes."""
@@ -142,7 +142,7 @@ class Configurations:
 
 
 class SentRequests:
-    """The requests of one delivery, whose message and configurations are read once, with at most five queries."""
+    """The requests of one delivery, whose message and configurations are read once, with at most seven queries."""
 
     def __init__(self, delivery: Delivery, attempts: Sequence[Attempt]) -> None:
         self._delivery = delivery
@@ -151,6 +151,7 @@ class SentRequests:
         """None: it is not kept any more."""
         self._content = _content_of(self.message) if self.message else None
         self._configurations: Configurations | None = None
+        self._numbered_since = _numbered_since(delivery) if delivery.sequence else None
         self._reply_to = self._callback_url = ""
         if delivery.subscription and attempts:
             self._configurations = Configurations(delivery, min(one.started_at for one in attempts))
@@ -180,7 +181,8 @@ class SentRequests:
         )
         if configured:
             request.lines.append(b"webhook-signature: " + MASK)
-        add_sequence(request, self._delivery.sequence or 0)
+        if self._numbered_since is None or attempt.started_at >= self._numbered_since:
+            add_sequence(request, self._delivery.sequence or 0)
         is_kept = "bytes" not in made or "body" in made
         return SentRequest(
             request.method,
@@ -201,6 +203,24 @@ class SentRequests:
             callback_url=self._callback_url,
             ordering_key=delivery.ordering_key or "",
         )
+
+
+def _numbered_since(delivery: Delivery) -> datetime | None:
+    """Return the start of the first attempt that had the delivery's number; None: all had it, or nothing else is known.
+
+    A delivery gets no number while its subscriber is CONCURRENT, but keeps one that it has (contract 4.13).
+    """
+    if delivery.subscription is None:
+        return None
+    subscriber = delivery.subscription.subscriber
+    changes = StatusChange.objects.filter(subscriber_id=subscriber.pk, subscription_id=None, at__gt=delivery.created_at)
+    history = [*changes.order_by("at", "id").values_list("at", "processing_before")[:MAX_CHANGES]]
+    if Processing.CONCURRENT not in {subscriber.processing, *(before for _, before in history)}:
+        return None
+    for started_at in delivery.attempt_set.order_by("id").values_list("started_at", flat=True)[:MAX_CHANGES]:
+        if next((before for at, before in history if at > started_at), subscriber.processing) != Processing.CONCURRENT:
+            return started_at
+    return None
 
 
 def text_of(content: bytes | memoryview | None) -> str:

@@ -30,7 +30,7 @@ from delivery.statuses import WaitsFor
 from delivery.webhook.request import masked
 from delivery.worker import round_trip
 from subscriptions import edit
-from subscriptions.models import EventKind, Subscription
+from subscriptions.models import EventKind, Processing, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.support import broker, factories
 from tests.support.admin import browser_with, change_page
@@ -98,6 +98,27 @@ def test_requests_are_shown_as_they_were_sent_whatever_was_changed_since(
         f"No answer {EFFECTS[RetryAction.HOLD]} (retry policy TeamForge).",
         "2xx ends the delivery as Delivered (retry policy TeamForge).",
     ]
+
+
+@pytest.mark.behaviour("4.13", "10.4")
+@pytest.mark.usefixtures("long_pauses")
+def test_a_request_without_a_number_is_shown_without_the_one_that_its_delivery_got_later(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), answer(500), answer())
+    change(wanted.subscriber, processing=Processing.CONCURRENT, concurrency=2)
+    broker.publish_bodies(wanted.event_type, b"1")
+    wait_until(lambda: Attempt.objects.count() == 1)
+    change(wanted.subscriber, processing=Processing.SERIAL, concurrency=1)
+    broker.make_due()
+    wait_until(lambda: Attempt.objects.count() == 2)
+    change(wanted.subscriber, processing=Processing.CONCURRENT, concurrency=2)
+    broker.make_due()
+    broker.wait_until_done()
+    assert ["webhook-sequence" in one.headers for one in receiver.log] == [False, True, True]
+    assert_as_sent(Delivery.objects.get(), receiver.log, (), (), ())
+    alone = [exchange_of(one) for one in Attempt.objects.order_by("id")]
+    assert ["webhook-sequence" in rebuilt(one and one.request) for one in alone] == [False, True, True]
 
 
 @pytest.mark.behaviour("10.4")
