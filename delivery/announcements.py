@@ -8,6 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
+from delivery.filing import IS_OWN
 from delivery.publish.routing import routes_of
 from delivery.publish.store import NewMessage, store
 from subscriptions.models import EventType, Status, Subscription
@@ -28,10 +29,11 @@ ALONE_WITH_LINES: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('he
 """One process at a time is enough."""
 
 HOLDS: Final = f"""
-    SELECT h.delivery_id, h.since, h.reason, d.subscription_id, d.message_id FROM delivery_hold h {HELD_DELIVERY}
+    SELECT h.delivery_id, h.since, h.reason, d.subscription_id FROM delivery_hold h {HELD_DELIVERY}
      WHERE h.line_id = l.id AND h.reason <> '' AND d.status IN ('PENDING', 'IN_FLIGHT')
-       AND (s.id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE')"""
-"""What holds others of a line `l` up: nothing that is cancelled, or whose subscription is paused or inactive."""
+       AND (s.id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE' AND NOT {IS_OWN})"""
+"""What holds others of a line `l` up: nothing that is cancelled, or whose subscription is paused or inactive, and none
+of the broker's own events."""
 
 
 class AnnouncedEvent(NamedTuple):
@@ -95,11 +97,7 @@ WITH held AS MATERIALIZED (
     FROM (SELECT DISTINCT line_id FROM delivery_hold WHERE {IS_HELD}) w
     JOIN delivery_line l ON l.id = w.line_id AND l.pause_announced_at IS NULL
    CROSS JOIN LATERAL ({HOLDS} ORDER BY h.since, h.delivery_id LIMIT 1) h
-   CROSS JOIN LATERAL (
-     SELECT (SELECT name FROM subscriptions_eventtype e WHERE e.id = m.event_type_id) AS event_type
-       FROM delivery_message m WHERE m.id = h.message_id LIMIT 1) m
    WHERE h.since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})
-     AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}')
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 noted AS (UPDATE delivery_line l SET pause_announced_at = clock_timestamp() FROM held h WHERE l.id = h.id)
 INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)

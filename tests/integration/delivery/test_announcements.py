@@ -272,6 +272,22 @@ def test_a_hold_by_an_announcement_is_silent(ops: Subscription, receiver: Receiv
 
 
 @pytest.mark.behaviour("5.7")
+def test_a_hold_beside_one_by_an_announcement_is_announced_and_so_is_its_end(storage: None) -> None:
+    shop = factories.subscriber(processing="CONCURRENT")
+    line = broker.line_of(shop)
+    for event_type, minutes in ((EventType.objects.get(name=REJECTED), 3), (factories.event_type("Shop.Paid"), 2)):
+        wanted = factories.subscription(shop, event_pattern=f"{event_type.name.partition('.')[0]}.*")
+        message = Message.objects.create(event_type=event_type, body=b"", size=0, outcome="ROUTED")
+        delivery = Delivery.objects.create(subscription=wanted, line=line, message=message, size=1)
+        Hold.objects.create(delivery=delivery, line=line, reason="answered 503", since=Now() - minutes * MINUTE)
+    assert (announce_held_lines(), announced()) == (1, [PAUSED])
+    assert (Announcement.objects.get().delivery_id, Announcement.objects.get().subscription) == (delivery.pk, wanted)
+    Hold.objects.filter(delivery=delivery).delete()
+    assert (announce_held_lines(), announced()) == (1, [PAUSED, RESUMED])
+    assert announce_held_lines() == 0
+
+
+@pytest.mark.behaviour("5.7")
 def test_a_manual_pause_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     with broker.running_worker():
         pause([wanted.pk], reason="moving house")
