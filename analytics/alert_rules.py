@@ -7,6 +7,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from delivery.limits import MAX_DUE
+
 BEAT_SEEN: Final = timedelta(minutes=10)
 """Beat stores every three minutes when it last sent what it sends every 30 seconds."""
 COUNTED: Final = timedelta(minutes=5)
@@ -62,10 +64,15 @@ class AlertThresholds:
         """Return whether too many of a subscriber's deliveries failed."""
         return failed * 100 > self.failed_percent * eligible
 
-    def is_growing(self, due: Sequence[int]) -> bool:
-        """Return whether each of the last minutes ended with more due deliveries than the one before."""
-        has_all = len(due) > self.growing_minutes and due[-1] >= MIN_GROWN
-        return has_all and all(before < after for before, after in pairwise(due))
+    def is_growing(self, due: Sequence[int], *, has_grown: bool = False) -> bool:
+        """Return whether each of the last minutes ended with more due deliveries than the one before.
+
+        `due` are the numbers that are known, counted to `MAX_DUE`: one that reaches it counts as growth.
+        While some are unknown, a backlog that `has_grown` grows on until a known one says otherwise.
+        """
+        has_all = has_grown or len(due) > self.growing_minutes
+        is_large = bool(due) and due[-1] >= MIN_GROWN
+        return has_all and is_large and all(before < after or after >= MAX_DUE for before, after in pairwise(due))
 
 
 def is_beat_missing(seen: datetime | None, now: datetime) -> bool:

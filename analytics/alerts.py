@@ -24,6 +24,7 @@ from broker_project.core.db import forget_connection, rows, rows_of_each
 from delivery import announcements
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
+from delivery.limits import MAX_DUE
 from delivery.models import Announcement, Line, MinuteTotal
 from delivery.outcomes import TLS_FAILED, redact_reason
 from delivery.status.backlog import Backlog
@@ -130,8 +131,8 @@ def _counted(thresholds: AlertThresholds, newest: datetime, now: datetime) -> It
     if failing := failing_subscribers(thresholds, live_numbers.counts_by_subscriber(newest).of_published):
         yield AlertName.DELIVERIES_FAIL, f"Over {thresholds.failed_percent} % failed for {_subscribers([*failing])}."
     if number := growing_backlog(thresholds, newest, now):
-        why = f"{number:,} deliveries are due, more each minute for {thresholds.growing_minutes} minutes."
-        yield AlertName.BACKLOG_GROWS, why
+        grown = f"{number:,} deliveries are due, more each minute for {thresholds.growing_minutes} minutes."
+        yield AlertName.BACKLOG_GROWS, grown if number < MAX_DUE else f"{number:,} or more deliveries are due."
     if are_numbers_late(newest, now):
         yield AlertName.NUMBERS_LATE, f"No minute was counted since {newest:%Y-%m-%d %H:%M} UTC."
 
@@ -188,11 +189,19 @@ def failing_subscribers(thresholds: AlertThresholds, last: LastMinutes) -> dict[
 
 
 def growing_backlog(thresholds: AlertThresholds, newest: datetime, now: datetime) -> int:
-    """Return how many deliveries were due after the last minute counted if they grow in number until now, else 0."""
-    since = newest - timedelta(minutes=thresholds.growing_minutes)
-    minutes = MinuteTotal.objects.filter(minute__range=(since, newest), due__isnull=False)
-    due = [one or 0 for one in minutes.order_by("minute").values_list("due", flat=True)]
-    return due[-1] if thresholds.is_growing(due) and not are_numbers_late(newest, now) else 0
+    """Return how many deliveries were due after the last minute that knows it if they grow in number until now, else 0.
+
+    Once the alert fires, minutes that were counted late, or not yet, do not end it.
+    """
+    known = MinuteTotal.objects.filter(minute__lte=newest, due__isnull=False)
+    has_grown = Alert.objects.filter(name=AlertName.BACKLOG_GROWS, fired_at__isnull=False).exists()
+    if not has_grown:
+        if are_numbers_late(newest, now):
+            return 0
+        known = known.filter(minute__gte=newest - timedelta(minutes=thresholds.growing_minutes))
+    last = known.order_by("-minute").values_list("due", flat=True)[: thresholds.growing_minutes + 1]
+    due = [one or 0 for one in last][::-1]
+    return due[-1] if thresholds.is_growing(due, has_grown=has_grown) else 0
 
 
 def beat_seen() -> datetime | None:

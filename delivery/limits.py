@@ -159,6 +159,10 @@ MAX_LINES_PER_SWEEP: Final = 10_000
 SWEEP_SLICE: Final = 2_000
 """Delayed or parked deliveries that one sweep brings back: a large backlog must not hold it up."""
 
+# Counting
+MAX_DUE: Final = 1_000_000
+"""Largest number of due deliveries: counting as many takes about a second."""
+
 # Start and stop of a worker process
 NAME_SECONDS: Final = 2.0
 """Time in which the database notices that an earlier process of the same name is gone."""

@@ -37,6 +37,7 @@ from delivery.admin.lines import LINE_COLOURS
 from delivery.admin.read_only import STATUS_COLOURS, at_least, counted, link_to
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
+from delivery.limits import MAX_DUE
 from delivery.models import Delivery, Line, Message
 from delivery.status.backlog import Backlog
 from delivery.status.line_status import MAX_COUNTED, HeldLine, LineState, LineStatus, line_statuses
@@ -174,7 +175,7 @@ def _growing(newest: dt.datetime, now: dt.datetime) -> Iterator[Item]:
     """Tell whether more and more waits."""
     if number := growing_backlog(settings.ALERT_THRESHOLDS, newest, now):
         why = "More deliveries are due with every minute: start workers, or look for slow endpoints."
-        yield Item("Backlog", label("grows", "warning"), why, waiting=f"{number:,}")
+        yield Item("Backlog", label("grows", "warning"), why, waiting=at_least(number, is_cut=number >= MAX_DUE))
 
 
 def _names_of(subscriber_ids: Sequence[int]) -> dict[int, str]:

@@ -14,12 +14,11 @@ from broker_project.core.db import rows
 from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch.turn_floors import WAITS
 from delivery.filing import IS_OWN
+from delivery.limits import MAX_DUE
 from delivery.maintenance.partitions import summarize_times
 from delivery.statuses import NEUTRAL, DeliveryStatus
 
 KEPT_HOURS: Final = 48
-MAX_DUE: Final = 1_000_000
-"""Largest number of due deliveries: counting as many takes about a second."""
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
 
 IS_UNCOUNTED: Final = """NOT EXISTS (

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
@@ -189,6 +190,22 @@ def test_a_backlog_grows_only_in_consecutive_minutes_until_now(minutes_ago: Sequ
     grows(factories.subscription(), minutes_ago)
     look()
     assert Alert.objects.get(name=AlertName.BACKLOG_GROWS).met_since is None
+
+
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize("unknown", [slice(5, 6), slice(1, 10)], ids=["one", "most"])
+def test_a_backlog_that_grows_grows_on_until_a_number_says_otherwise(unknown: slice) -> None:
+    grows(factories.subscription())
+    assert look() == [(alerts.FIRING, AlertName.BACKLOG_GROWS)]
+    late = [one.pk for one in MinuteTotal.objects.order_by("minute")[unknown]]
+    MinuteTotal.objects.filter(pk__in=late).update(due=None)
+    assert look() == [], "counted while a worker was started again"
+    MinuteTotal.objects.update(minute=F("minute") - dt.timedelta(hours=1))
+    assert look() == [], "none was counted for an hour"
+    minute(0, newest=last_minute())
+    assert look() == [], "the first that is counted then"
+    MinuteTotal.objects.filter(due=None).update(due=4000)
+    assert look() == [(alerts.RESOLVED, AlertName.BACKLOG_GROWS)]
 
 
 @pytest.mark.behaviour("11.8")

@@ -18,6 +18,7 @@ from analytics.alert_rules import BEAT_SEEN, COUNTED, MIN_GROWN, SECONDS_BEFORE,
 from analytics.models import ClockDifference, Run, RunState
 from broker_project.core.database_clock import MAX_DIFFERENCE_SECONDS
 from broker_project.stack.folders import ROOT
+from delivery.limits import MAX_DUE
 from delivery.models import Hold, MinuteTotal
 from subscriptions.models import EventKind
 from tests.integration.analytics.test_live_numbers import minute, waiting
@@ -97,13 +98,13 @@ def test_rules_for_prometheus_are_those_of_the_alerts() -> None:
     assert {name: int(rules[name].get("for", "0s").rstrip("s")) for name in AlertName} == {
         name: SECONDS_BEFORE.get(name, 0) for name in AlertName
     }
-    numbers = {name: re.findall(r"(?:>=?|==) ([\d.]+)", rules[name]["expr"]) for name in AlertName}
+    numbers = {name: re.findall(r"(?:>=?|==) (?:bool )?([\d.]+)", rules[name]["expr"]) for name in AlertName}
     assert numbers == {
         AlertName.DELIVERY_WAITS: [f"{thresholds.waiting_seconds}"],
         AlertName.LINE_BLOCKED: [f"{thresholds.blocked_seconds}"],
         AlertName.TLS_FAILS: [f"{thresholds.blocked_seconds}"],
         AlertName.DELIVERIES_FAIL: [f"{thresholds.failed_percent / 100}"],
-        AlertName.BACKLOG_GROWS: ["0", f"{MIN_GROWN}"],
+        AlertName.BACKLOG_GROWS: ["0", f"{MAX_DUE}", "0", f"{MIN_GROWN}"],
         AlertName.WITHOUT_WORKERS: ["0"],
         AlertName.WITHOUT_REDIS: ["0"],
         AlertName.WITHOUT_BEAT: [f"{BEAT_SEEN.total_seconds():.0f}"],
