@@ -12,6 +12,7 @@ from functools import partial, reduce
 from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
 from django.db.models import Max
+from django.db.models.functions import Now
 
 from analytics.dashboard_queries import Quantiles
 from analytics.pipeline.quantiles import PARTS, Histogram
@@ -165,8 +166,12 @@ class Counts:
 
 
 def last_minute() -> dt.datetime | None:
-    """Return the beginning of the last minute that was counted; None before the first."""
-    found: dt.datetime | None = MinuteTotal.objects.aggregate(last=Max("minute"))["last"]
+    """Return the beginning of the last minute that was counted; None before the first.
+
+    Minutes that are not over are ignored: they were counted before the clock was set back.
+    """
+    closed = MinuteTotal.objects.filter(minute__lte=Now() - MINUTE)
+    found: dt.datetime | None = closed.aggregate(last=Max("minute"))["last"]
     return found
 
 

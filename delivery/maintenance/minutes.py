@@ -1,8 +1,8 @@
 """Count what ended in each minute, by subscriber and event type: the live numbers, which need no Spark.
 
 A minute is counted once it is over and nothing can end in it any more, with one statement, in a transaction that says
-that it is counted. So a count is exact unless the clock is set back, and what was not counted while no worker ran is
-made up for. Nothing is added to what publishing and settling write.
+that it is counted. So a count is exact, and what was not counted while no worker ran is made up for. If the clock is
+set back, the minutes that it repeats are counted again. Nothing is added to what publishing and settling write.
 """
 
 import datetime as dt
@@ -21,10 +21,19 @@ from delivery.statuses import NEUTRAL, DeliveryStatus
 KEPT_HOURS: Final = 48
 ONE_AT_A_TIME: Final = "SELECT pg_try_advisory_xact_lock(hashtext('delivery.minutes'))"
 
-IS_UNCOUNTED: Final = """NOT EXISTS (
-  SELECT FROM delivery_minutetotal
-   WHERE minute = (SELECT date_trunc('minute', clock_timestamp()) - interval '1 minute'))"""
-"""Whether the last closed minute is not counted: those before are counted before it."""
+LAST_CLOSED: Final = "(SELECT date_trunc('minute', clock_timestamp()) - interval '1 minute')"
+"""The last closed minute."""
+IS_SET_BACK: Final = f"EXISTS (SELECT FROM delivery_minutetotal WHERE minute > {LAST_CLOSED})"
+"""Whether a minute is counted that is not over: the clock was set back."""
+IS_UNCOUNTED: Final = f"""
+  (NOT EXISTS (SELECT FROM delivery_minutetotal WHERE minute = {LAST_CLOSED}) OR {IS_SET_BACK})"""
+"""Whether the last closed minute is not counted, or is to be counted again: those before are counted before it."""
+FORGET_REPEATED: Final = f"""
+WITH repeated AS (SELECT minute FROM {LAST_CLOSED} AS l (minute) WHERE {IS_SET_BACK}),
+counts AS (DELETE FROM delivery_minutecount WHERE minute >= (SELECT minute FROM repeated))
+DELETE FROM delivery_minutetotal WHERE minute >= (SELECT minute FROM repeated)
+"""
+"""The last closed minute too: the clock may have repeated it before this process saw that."""
 NEXT: Final = f"""
 WITH next AS (
   SELECT now, GREATEST(
@@ -42,11 +51,11 @@ SELECT minute FROM next
 """
 """The first minute that is not counted, if nothing can end in it any more: no transaction that writes is as old.
 
-`finished_at` is a time within its transaction, after that has begun to write. Minutes that a clock counted while it
-was ahead are ignored, and counted again once they are over. While the clock is not believed, no minute is counted.
+`finished_at` is a time within its transaction, after that has begun to write. While the clock is not believed, no
+minute is counted.
 """
 
-IS_FORGOTTEN: Final = f"minute < %(minute)s - interval '{KEPT_HOURS} hours' OR minute >= %(minute)s"
+IS_FORGOTTEN: Final = f"minute < %(minute)s - interval '{KEPT_HOURS} hours'"
 FORGET: Final = f"""
 WITH counts AS (DELETE FROM delivery_minutecount WHERE {IS_FORGOTTEN})
 DELETE FROM delivery_minutetotal WHERE {IS_FORGOTTEN}
@@ -112,8 +121,9 @@ def count_minutes() -> int:
     """Count the first closed minute not yet counted; return 0 if all are, or another process counts."""
     now = BELIEVED_CLOCK.now()
     with transaction.atomic():
-        if not rows(ONE_AT_A_TIME)[0][0]:
+        if now is None or not rows(ONE_AT_A_TIME)[0][0]:
             return 0
+        rows(FORGET_REPEATED)
         minutes = rows(NEXT, [now])
         for (minute,) in minutes:
             is_last = now < minute + dt.timedelta(minutes=2)

@@ -123,3 +123,8 @@ def lock_waiters() -> int:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(LOCK_WAITS)
         return int(cursor.rowcount)
+
+
+def wait_for_time_in_the_minute() -> None:
+    """Wait until the minute lasts for some seconds more: longer than the test."""
+    wait_until(lambda: datetime.now(UTC).second < 55)

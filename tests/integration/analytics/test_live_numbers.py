@@ -66,6 +66,14 @@ def names(admin: Client, query: str) -> list[str]:
     return [row[0].partition(">")[2].partition("<")[0] for row in cells(admin, query)]
 
 
+@pytest.mark.behaviour("11.8")
+def test_minutes_that_are_not_over_are_ignored_after_the_clock_was_set_back() -> None:
+    newest = last_minute()
+    for ago in (1, 0, -1, -30):
+        minute(ago, newest=newest)
+    assert live_numbers.last_minute() == newest
+
+
 def test_minutes_add_up() -> None:
     assert live_numbers.last_minute() is None
     minute(DAY_MINUTES, took={1: 7})

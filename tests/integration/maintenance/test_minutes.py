@@ -9,11 +9,13 @@ from django.utils import timezone
 
 from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.maintenance.minutes import KEPT_HOURS, count_minutes
+from delivery.maintenance.periodic import run_periodic_jobs
 from delivery.models import Delivery, Line, Message, MinuteCount, MinuteTotal
 from delivery.pause import pause_one
 from subscriptions.models import Subscriber, Subscription
-from tests.integration.analytics.test_live_numbers import waiting
+from tests.integration.analytics.test_live_numbers import last_minute, waiting
 from tests.support import broker, factories
+from tests.support.database import wait_for_time_in_the_minute
 from tests.support.stored_summaries import bucket_of
 
 MINUTE = dt.timedelta(minutes=1)
@@ -135,6 +137,21 @@ def test_minutes_are_kept_for_two_days_but_none_of_a_clock_that_was_ahead(last: 
     assert sorted(MinuteTotal.objects.values_list("minute", flat=True)) == [first, before, last]
     assert sorted(MinuteCount.objects.values_list("minute", flat=True)) == [first, before]
     assert total(last) == NOTHING
+
+
+@pytest.mark.behaviour("11.8")
+def test_after_the_clock_was_set_back_the_minutes_that_it_repeats_are_counted_again(storage: None) -> None:
+    wait_for_time_in_the_minute()
+    last, shop = last_minute(), factories.subscription()
+    for ahead in range(-2, 31):
+        MinuteTotal.objects.create(minute=last + ahead * MINUTE, **zero())
+        MinuteCount.objects.create(minute=last + ahead * MINUTE, subscriber=shop.subscriber, **zero())
+    ended(shop, last)
+    run_periodic_jobs()
+    for model in (MinuteTotal, MinuteCount):
+        assert sorted(model.objects.values_list("minute", flat=True)) == [last - 2 * MINUTE, last - MINUTE, last]
+    one = [1, 1, 1, [bucket_of(10)], [1]]
+    assert ([*total(last)], counted(last)) == (one, {(shop.subscriber_id, shop.event_type_id): one})
 
 
 def test_after_days_without_a_worker_only_what_is_kept_is_counted(last: dt.datetime) -> None:

@@ -22,6 +22,7 @@ from delivery.replay.eligibility import Selection
 from subscriptions.models import DeliveryMode, PausedBy, Subscription
 from tests.support import broker, factories, mailboxes
 from tests.support.broker import lone_worker
+from tests.support.database import wait_for_time_in_the_minute
 
 ONE_DAY = 86_400.0
 
@@ -90,10 +91,10 @@ def remember_key(_wanted: Subscription) -> None:
 
 
 def count_all_minutes(_wanted: Subscription) -> None:
-    """Count all minutes, with the one that is not over: it may be soon."""
-    ((now,),) = rows("SELECT date_trunc('minute', clock_timestamp())")
-    for minute in (now - timedelta(minutes=1), now):
-        MinuteTotal.objects.create(minute=minute, deliveries=0, delivered=0, eligible=0, buckets=[], bucket_counts=[])
+    """Count the last minute; the next is not over before the test is."""
+    wait_for_time_in_the_minute()
+    ((minute,),) = rows("SELECT date_trunc('minute', clock_timestamp()) - interval '1 minute'")
+    MinuteTotal.objects.create(minute=minute, deliveries=0, delivered=0, eligible=0, buckets=[], bucket_counts=[])
 
 
 def replay_and_end(wanted: Subscription) -> None:
