@@ -71,7 +71,7 @@ class OpenMessages:
 
     @contextmanager
     def room_for(self, number: int, limit: int) -> Iterator[set[int]]:
-        """Yield a set for the ids of `number` messages that are about to be stored, of those that have deliveries.
+        """Yield a set for the ids of `number` messages that are about to be stored with deliveries, after `refresh`.
 
         Raises:
             MoreThanMayBeOpen: they alone are more than `limit`.
@@ -79,7 +79,6 @@ class OpenMessages:
         """
         if number > limit:
             raise MoreThanMayBeOpen(limit, number)
-        self._refresh(limit)
         with self._lock:
             present = len(self._ids) + self._being_stored
             if number and present + number > limit:
@@ -93,7 +92,7 @@ class OpenMessages:
                 self._being_stored -= number
                 self._ids |= stored
 
-    def _refresh(self, limit: int) -> None:
+    def refresh(self, limit: int) -> None:
         """Ask the database if it is time to; one thread does, the others use what is known, if anything is."""
         is_known = time.monotonic() - self._refreshed_at < KNOWN_SECONDS
         if not self._refreshing.acquire(blocking=not is_known):
@@ -130,6 +129,12 @@ class OpenMessages:
 
 
 _publishers: dict[int, OpenMessages] = {}
+
+
+def refresh_open(publisher_id: int | None, limit: int | None) -> None:
+    """Do `OpenMessages.refresh` of a publisher that has a limit."""
+    if publisher_id is not None and limit is not None:
+        _publishers.setdefault(publisher_id, OpenMessages(publisher_id)).refresh(limit)
 
 
 def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> AbstractContextManager[set[int]]:

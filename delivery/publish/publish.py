@@ -20,7 +20,7 @@ from delivery.callbacks.address import CallbackTerms, callback_terms
 from delivery.callbacks.create import CallbackRequest, CallbackTarget, create_callbacks, targets_of
 from delivery.publish.errors import RefusedItems, TooManyDeliveries
 from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_keys, earlier_uses, remember
-from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, room_for
+from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, refresh_open, room_for
 from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, choose_and_store, store
 from delivery.publish.together import together
@@ -136,10 +136,15 @@ class _Progress:
         if urls:
             self.targets = targets_of(urls, terms, total=len(self.messages))
 
+    @property
+    def publisher_id(self) -> int | None:
+        """The publisher of all messages."""
+        return self.messages[0].publisher_id if self.messages else None
+
     def room(self) -> AbstractContextManager[set[int]]:
-        """Return a reservation for the new messages among the open ones of their publisher; see `room_for`."""
-        publisher_id = self.messages[0].publisher_id if self.messages else None
-        return room_for(len(self.new), publisher_id=publisher_id, limit=self.max_open)
+        """Return a reservation for the new messages that have deliveries among their publisher's; see `room_for`."""
+        number = sum(1 for route in self.routes if route.matches)
+        return room_for(number, publisher_id=self.publisher_id, limit=self.max_open)
 
     def check_size(self, max_deliveries: int) -> None:
         """Raise `TooManyDeliveries` if its messages together would become more."""
@@ -242,18 +247,17 @@ def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> li
     uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
     with ExitStack() as rooms:
         opened = _routed(progress, uses, in_progress, rooms, terms)
-        if len(opened) > 1 and sum(len(route.matches) for one in opened for route in one.routes) > MAX_GROUP_DELIVERIES:
+        routes = [route for one in opened for route in one.routes]
+        if len(opened) > 1 and sum(len(route.matches) for route in routes) > MAX_GROUP_DELIVERIES:
             raise GroupTooLarge
-        accepted = [one for one in opened if one.refusal is None]
-        new = [message for one in accepted for message in one.new.values()]
-        routes = [route for one in accepted for route in one.routes]
-        is_last = not any(one.targets for one in accepted) and not any(map(idempotency_key_of, new))
+        new = [message for one in opened for message in one.new.values()]
+        is_last = not any(one.targets for one in opened) and not any(map(idempotency_key_of, new))
         answers = iter(store(new, routes, terms.senders, is_last=is_last))
-        for one in accepted:
+        for one, ids in opened.items():
             one.stored = dict(zip(one.new, islice(answers, len(one.new)), strict=True))
-            opened[one].update(answer.id for answer in one.stored.values() if answer.deliveries)
-    create_callbacks([request for one in accepted for request in one.callbacks()], terms.callbacks)
-    remember({key: use for one in accepted for key, use in one.uses()}, hours=terms.key_hours)
+            ids.update(answer.id for answer in one.stored.values() if answer.deliveries)
+    create_callbacks([request for one in opened for request in one.callbacks()], terms.callbacks)
+    remember({key: use for one in opened for key, use in one.uses()}, hours=terms.key_hours)
     return [one.refusal or one.answers() for one in progress]
 
 
@@ -264,19 +268,22 @@ def _routed(
     rooms: ExitStack,
     terms: PublishTerms,
 ) -> dict[_Progress, set[int]]:
-    """Check each publication and find its routes; return the reservations of those that got as far as that."""
-    opened: dict[_Progress, set[int]] = {}
+    """Check each publication and find its routes; return the reservations of those that are accepted."""
+    checked: list[_Progress] = []
     for one in progress:
         with one.refusable():
             one.look_up(uses, in_progress)
             one.find_targets(terms.callbacks)
-            opened[one] = rooms.enter_context(one.room())
             in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
-    routes = iter(routes_of([message for one in opened for message in one.new.values()]))
-    for one in opened:
+            refresh_open(one.publisher_id, one.max_open)  # it can take long, and from the routes on deletions wait
+            checked.append(one)
+    routes = iter(routes_of([message for one in checked for message in one.new.values()]))
+    opened: dict[_Progress, set[int]] = {}
+    for one in checked:
+        one.routes = [*islice(routes, len(one.new))]
         with one.refusable():
-            one.routes = [*islice(routes, len(one.new))]
             one.check_size(terms.max_deliveries)
+            opened[one] = rooms.enter_context(one.room())
     return opened
 
 

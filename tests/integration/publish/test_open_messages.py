@@ -79,6 +79,20 @@ def test_a_message_without_deliveries_is_not_open(event_type: EventType) -> None
     factories.event_type("Unwanted")
     assert [publish(client, event="Unwanted").status_code for _ in range(3)] == [202] * 3
     assert [publish(client).status_code for _ in range(2)] == [202, 429]
+    assert publish(client, event="Unwanted").status_code == 202
+    items = [{"event": name, "body": {}} for name in ("Unwanted", "Unwanted", EVENT)]
+    assert publish_batch(client, json.dumps({"events": items[:2]})).status_code == 202
+    assert problem_of(publish_batch(client, json.dumps({"events": items}))) == (429, "too_many_open_messages")
+    assert Delivery.objects.count() == 2
+
+
+def test_what_a_refused_batch_says_counts_events_with_deliveries(event_type: EventType) -> None:
+    _, client = limited_to(1)
+    factories.event_type("Unwanted")
+    items = [{"event": name, "body": {}} for name in ("Unwanted", EVENT, EVENT)]
+    refused = publish_batch(client, json.dumps({"events": items}))
+    assert problem_of(refused) == (422, "batch_exceeds_open_limit")
+    assert refused.json()["detail"].startswith("2 of these events have deliveries")
 
 
 def test_a_repeated_publish_is_answered_at_the_limit(event_type: EventType) -> None:
@@ -110,12 +124,12 @@ def test_a_new_limit_counts_messages_that_were_open_before(event_type: EventType
 def test_messages_of_other_processes_are_counted_a_moment_later(event_type: EventType) -> None:
     publisher, client = limited_to(None)
     here = OpenMessages(publisher.pk)
-    with here.room_for(1, 2):
-        pass
+    here.refresh(2)
     for _ in range(2):
         publish(client)
 
     def is_known() -> bool:
+        here.refresh(2)
         try:
             with here.room_for(1, 2):
                 return False
