@@ -177,7 +177,7 @@ def _plan_of(request: Request, message: NewMessage) -> Plan:
         check_call(request)
     elif is_volatile(request):
         check_volatile(request, message)
-        return plan_of_volatile(message)
+        return plan_of_volatile(message, publish_terms())
     return plan_of(message, publish_terms(), max_open=max_open_of(request))
 
 

@@ -145,8 +145,9 @@ def accept_volatile(request: Request, message: NewMessage) -> Accepted:
 
     Raises:
         InvalidMetadata: it cannot be volatile.
-        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
+        NeedsMailbox, TooManyDeliveries, VolatileUnavailable: see `publish_volatile`.
     """
     check_volatile(request, message)
     DATABASE_CLOCK.refresh()
-    return publish_volatile(message, key=uuid4(), now=DATABASE_CLOCK.time(), keys=keyring(PURPOSE))
+    now, keys = DATABASE_CLOCK.time(), keyring(PURPOSE)
+    return publish_volatile(message, key=uuid4(), now=now, keys=keys, max_deliveries=settings.MAX_DELIVERIES)

@@ -119,9 +119,9 @@ def plan_of(message: NewMessage, terms: PublishTerms, *, max_open: int | None = 
     return Plan(message=message, route=route, deliveries=found.deliveries, repeats=found.id)
 
 
-def plan_of_volatile(message: NewMessage) -> Plan:
-    """Return what publishing a checked message as volatile would do; raise `NeedsMailbox` as that does."""
-    route = route_of_volatile(message)
+def plan_of_volatile(message: NewMessage, terms: PublishTerms) -> Plan:
+    """Return what publishing a checked message as volatile would do; raise as `route_of_volatile`."""
+    route = route_of_volatile(message, max_deliveries=terms.max_deliveries)
     return Plan(message=message, route=route, deliveries=sum(not match.failure for match in route.matches))
 
 

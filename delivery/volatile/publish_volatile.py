@@ -11,6 +11,7 @@ import orjson
 from broker_project.core.encryption import Keyring
 from delivery.dispatch import notify
 from delivery.models import VolatileOutcome
+from delivery.publish.errors import TooManyDeliveries
 from delivery.publish.routing import Route, log_unreceived, routes_of
 from delivery.publish.store import Accepted, NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, get_counters
@@ -89,24 +90,32 @@ def envelope_of(message: NewMessage, subscription_ids: Sequence[int], *, key: UU
     )
 
 
-def route_of_volatile(message: NewMessage) -> Route:
-    """Return who qualifies for a volatile message; raise `NeedsMailbox` if one of them is a mailbox."""
+def route_of_volatile(message: NewMessage, *, max_deliveries: int) -> Route:
+    """Return who qualifies for a volatile message.
+
+    Raises:
+        NeedsMailbox: one of them is a mailbox.
+        TooManyDeliveries: it would be sent to more than `max_deliveries`.
+    """
     (route,) = routes_of([message])
-    if any(match.is_pulled and not match.failure for match in route.matches):
+    wanting = [match for match in route.matches if not match.failure]
+    if any(match.is_pulled for match in wanting):
         raise NeedsMailbox
+    if len(wanting) > max_deliveries:
+        raise TooManyDeliveries(len(wanting), max_deliveries)
     return route
 
 
-def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> Accepted:
+def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring, max_deliveries: int) -> Accepted:
     """Queue a message for all subscriptions that qualify.
 
     `key` becomes its id, `now` is in seconds since 1970, `keys` encrypt it.
 
     Raises:
-        NeedsMailbox: it is not sent.
+        NeedsMailbox, TooManyDeliveries: it is not sent.
         VolatileUnavailable: as a rule, it is not sent.
     """
-    route = route_of_volatile(message)
+    route = route_of_volatile(message, max_deliveries=max_deliveries)
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     envelope = envelope_of(message, wanting, key=key, now=now)
     if wanting:

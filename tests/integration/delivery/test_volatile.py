@@ -465,6 +465,19 @@ def test_a_destination_ignores_other_mailboxes(client: Client, shop: Subscriptio
     assert (problem_of(refused), stored()) == ((400, "volatile_pulled"), 0)
 
 
+@pytest.mark.behaviour("2.7")
+def test_volatile_messages_may_become_as_many_deliveries_as_stored_ones(
+    client: Client, shop: Subscription, settings: Any
+) -> None:
+    factories.subscription(event_type=shop.event_type)
+    settings.MAX_DELIVERIES = 1
+    refused, guaranteed = publish(client, **VOLATILE_HEADERS), publish(client)
+    assert (problem_of(refused), refused.json()) == ((413, "too_many_deliveries"), guaranteed.json())
+    assert (take_tasks(), volatile_counts()) == ([], {})
+    settings.MAX_DELIVERIES = 2
+    assert publish(client, **VOLATILE_HEADERS).json()["deliveries"] == 2
+
+
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish_volatile, "MAX_WAITING", 1)
     notify.redis_client().lpush(notify.VOLATILE, "{}")

@@ -175,6 +175,15 @@ def test_volatile_events_need_subscriptions_that_are_pushed(management: Client, 
     assert problem_of(dry_run(management, Broker_Durability="volatile")) == (400, "volatile_pulled")
 
 
+@pytest.mark.behaviour("2.15", "2.7")
+@pytest.mark.parametrize("durability", ["guaranteed", "volatile"])
+def test_the_limit_of_deliveries_counts(client: Client, event_type: EventType, settings: Any, durability: str) -> None:
+    settings.MAX_DELIVERIES = 1
+    for _ in range(2):
+        factories.subscription(event_type=event_type)
+    assert problem_of(dry_run(client, Broker_Durability=durability)) == (413, "too_many_deliveries")
+
+
 def test_a_publisher_does_not_see_what_filters_compare_with(
     client: Client, event_type: EventType, publisher: Publisher
 ) -> None:
