@@ -141,7 +141,8 @@ def dry_run_event(request: Request, event_type: str) -> Response:
     """
     query = query_of(request, DryRunQuery)
     key = key_of(request)
-    submission = Submission([event_in(request, event_type)], key.publisher_id, kinds=ANY_KIND)
+    draft, volatile = event_in(request, event_type), is_volatile(request)
+    submission = Submission([draft], key.publisher_id, kinds=ANY_KIND, is_volatile=volatile)
     try:
         (message,) = check(submission, max_bytes=settings.MAX_BODY_BYTES)
         plan = _plan_of(request, message)

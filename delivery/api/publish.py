@@ -159,7 +159,6 @@ class Publish(NamedTuple):
     """How many messages of the publisher may have unfinished deliveries."""
     is_batch: bool = False
     """Whether all is stored. A single event is not if it is of kind SYNC or volatile."""
-    is_volatile: bool = False
 
 
 Published = Sequence[Accepted] | NewMessage
@@ -174,7 +173,7 @@ def publish_all(asked: Sequence[Publish]) -> list[Published | Exception]:
     for number, (one, checked) in enumerate(zip(asked, results, strict=True)):
         if isinstance(checked, Exception):
             continue
-        if one.is_batch or not (one.is_volatile or checked[0].kind == EventKind.SYNC):
+        if one.is_batch or not (one.submission.is_volatile or checked[0].kind == EventKind.SYNC):
             stored[number] = Publication(checked, one.max_open)
         else:
             results[number] = checked[0]
@@ -242,8 +241,14 @@ def _answer_to_batch(published: Published) -> Response:
 def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     """Return the answer to one event."""
     event_types = request.META.get(EVENT_TYPES, {})
-    submission = Submission([draft], key_of(request).publisher_id, kinds=ANY_KIND, event_types=event_types)
-    asked = Publish(submission, max_open_of(request), is_volatile=is_volatile(request))
+    submission = Submission(
+        [draft],
+        key_of(request).publisher_id,
+        kinds=ANY_KIND,
+        event_types=event_types,
+        is_volatile=is_volatile(request),
+    )
+    asked = Publish(submission, max_open_of(request))
     return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
 
 

@@ -1,7 +1,7 @@
 """Check what publishers send against its event type (contract 1.1, 1.2, 2)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +18,7 @@ from delivery.publish.errors import (
     UnknownEventType,
     UnsuitableContentType,
 )
+from delivery.publish.idempotency import Key, earlier_uses
 from delivery.publish.store import NewMessage
 from delivery.webhook.content import kept
 from subscriptions.filters import Work
@@ -66,10 +67,42 @@ class Submission:
     """The kinds of event type that it may be of."""
     event_types: Mapping[Named, Publishable] = field(default_factory=dict)
     """Those that have been read together with its key."""
+    is_volatile: bool = False
+    """Whether it is never stored, so that it repeats nothing."""
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What came of the drafts of one submission, by position."""
+
+    submission: Submission
+    messages: dict[int, NewMessage] = field(default_factory=dict)
+    """Also refused ones, if it is their event type that does not take them."""
+    refusals: dict[int, Refusal] = field(default_factory=dict)
+
+    def result(self) -> list[NewMessage] | RefusedItems:
+        """Return the messages, or which are refused."""
+        if self.refusals:
+            return RefusedItems(self.refusals, len(self.submission.drafts))
+        return [*self.messages.values()]
+
+    def keys(self) -> dict[int, Key]:
+        """Return the idempotency keys of refused messages that may repeat a stored one."""
+        if self.submission.is_volatile:
+            return {}
+        refused = {position: self.messages[position] for position in self.refusals if position in self.messages}
+        return {
+            position: Key(one.publisher_id, one.idempotency_key)
+            for position, one in refused.items()
+            if one.idempotency_key and one.kind in STORED
+        }
 
 
 def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list[list[NewMessage] | RefusedItems]:
-    """Return the messages of each submission, in the order of its drafts, or which are refused; nothing is stored."""
+    """Return the messages of each submission, in the order of its drafts, or which are refused; nothing is stored.
+
+    A message that repeats an earlier publish is not refused for what its event type does not take any more.
+    """
     found = {
         (named := (one.publisher_id, draft.event_type)): one.event_types.get(named)
         for one in submissions
@@ -78,7 +111,10 @@ def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list
     }
     event_types = {named: event_type for named, event_type in found.items() if event_type}
     event_types |= publishable(found.keys() - event_types.keys())
-    return [_messages(one, event_types, max_bytes) for one in submissions]
+    checked = [_checked(one, event_types, max_bytes) for one in submissions]
+    if refused := [one for one in checked if one.refusals]:
+        _accept_repeats(refused)
+    return [one.result() for one in checked]
 
 
 def check(submission: Submission, *, max_bytes: int) -> list[NewMessage]:
@@ -93,27 +129,38 @@ def check(submission: Submission, *, max_bytes: int) -> list[NewMessage]:
     return checked
 
 
-def _messages(
-    submission: Submission, event_types: Mapping[Named, Publishable], max_bytes: int
-) -> list[NewMessage] | RefusedItems:
-    messages: list[NewMessage] = []
-    refusals: dict[int, Refusal] = {}
+def _accept_repeats(refused: Sequence[_Checked]) -> None:
+    """Mark what repeats an earlier publish, and was refused for its event type."""
+    keys = [one.keys() for one in refused]
+    uses = earlier_uses([*{key for of_one in keys for key in of_one.values()}])
+    for one, of_one in zip(refused, keys, strict=True):
+        for position, key in of_one.items():
+            use, message = uses.get(key), one.messages[position]
+            if use and use.fingerprint == message.fingerprint:
+                one.messages[position] = replace(message, repeats=use)
+                del one.refusals[position]
+
+
+def _checked(submission: Submission, event_types: Mapping[Named, Publishable], max_bytes: int) -> _Checked:
+    checked = _Checked(submission)
     publisher_id, work = submission.publisher_id, Work()
     for position, draft in enumerate(submission.drafts):
         try:
             if isinstance(draft, Refusal):
                 raise draft
             event_type = allowed((publisher_id, draft.event_type), event_types, submission.kinds)
-            messages.append(_message(draft, event_type, publisher_id, work, max_bytes))
+            check_metadata(draft)
+            checked.messages[position] = _message(draft, event_type, publisher_id, work)
+            _check_draft(draft, event_type, max_bytes)
         except Refusal as refusal:
-            refusals[position] = refusal
-    return RefusedItems(refusals, len(submission.drafts)) if refusals else messages
+            checked.refusals[position] = refusal
+    return checked
 
 
-def _message(draft: Draft, event_type: Publishable, publisher_id: int | None, work: Work, max_bytes: int) -> NewMessage:
+def _check_draft(draft: Draft, event_type: Publishable, max_bytes: int) -> None:
+    """Raise a `Refusal` unless the event type takes it."""
     if len(draft.body) > max_bytes:
         raise PayloadTooLarge(f"A message has at most {max_bytes} bytes; this one has {len(draft.body)}.")
-    check_metadata(draft)
     if draft.callback_url is not None and event_type.kind != EventKind.QUEUE:
         raise InvalidMetadata(f"{draft.event_type} is of kind {event_type.kind}; only QUEUE takes a CallbackURL.")
     if draft.destination is not None and event_type.kind == EventKind.QUEUE:
@@ -125,11 +172,14 @@ def _message(draft: Draft, event_type: Publishable, publisher_id: int | None, wo
         check_json(draft.body)
         if violations := _violations(draft, event_type):
             raise SchemaViolated(f"The body does not satisfy the schema of {draft.event_type}; see errors.", violations)
+
+
+def _message(draft: Draft, event_type: Publishable, publisher_id: int | None, work: Work) -> NewMessage:
     return NewMessage(
         event_type_id=event_type.id,
         event_type=draft.event_type,
         body=draft.body,
-        content_type=given,
+        content_type=draft.content_type or event_type.content_type,
         headers=kept(draft.headers),
         filter_string=draft.filter_string,
         idempotency_key=draft.idempotency_key,

@@ -120,7 +120,7 @@ class _Progress:
                 self.new[position] = message
                 continue
             sibling = first.setdefault(key, position)
-            use = uses.get(key)
+            use = message.repeats or uses.get(key)
             if message.fingerprint != (use or self.messages[sibling]).fingerprint:
                 raise KeyReusedError(position)
             if use:

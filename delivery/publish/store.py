@@ -15,7 +15,7 @@ from delivery.filing import MAIN_LINE
 from delivery.mailbox import long_poll
 from delivery.models import MessageOutcome
 from delivery.publish.draft import Draft, document_of
-from delivery.publish.idempotency import fingerprint_of
+from delivery.publish.idempotency import KeyUse, fingerprint_of
 from delivery.publish.routing import (
     SENDER_LINE,
     UNRECEIVED,
@@ -180,6 +180,8 @@ class NewMessage(Draft):
     """The message that is resubmitted as this one (contract 5.8)."""
     work: Work = field(default_factory=Work, compare=False)
     """What filters do; the messages of one publish share it."""
+    repeats: KeyUse | None = None
+    """The earlier publish that it repeats, and would be refused if it did not: it is answered and never stored."""
 
     @cached_property
     def document(self) -> Document:

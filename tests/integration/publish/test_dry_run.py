@@ -184,6 +184,14 @@ def test_the_limit_of_deliveries_counts(client: Client, event_type: EventType, s
     assert problem_of(dry_run(client, Broker_Durability=durability)) == (413, "too_many_deliveries")
 
 
+@pytest.mark.behaviour("2.15", "2.6")
+def test_a_repeat_is_told_also_where_its_schema_has_changed(client: Client, event_type: EventType) -> None:
+    first = publish(client, BODY, Idempotency_Key="order-1").json()
+    EventType.objects.filter(pk=event_type.pk).update(schema={"type": "array"}, version=2)
+    assert dry_run(client, Idempotency_Key="order-1").json()["repeats"] == first["id"]
+    assert problem_of(dry_run(client, Idempotency_Key="order-2")) == (422, "schema_violated")
+
+
 def test_a_publisher_does_not_see_what_filters_compare_with(
     client: Client, event_type: EventType, publisher: Publisher
 ) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 from django.test import Client
@@ -44,6 +45,62 @@ def test_a_repeated_key_gets_the_first_answer(client: Client, publisher: Publish
         assert answer["Location"] == first["Location"]
         assert answer.json() == {**first.json(), "replayed": True}
     assert Message.objects.count() == 1
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "schema": {"schema": {"type": "array"}, "version": 2},
+    "content type": {"content_type": "text/plain"},
+}
+"""What makes an event type refuse what it accepted before."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_repeated_key_gets_the_first_answer_after_its_event_type_has_changed(
+    client: Client, event_type: EventType, change: str
+) -> None:
+    first = publish(client, b"1", Idempotency_Key="order-7")
+    EventType.objects.filter(pk=event_type.pk).update(**CHANGES[change])
+
+    again = publish(client, b"1", Idempotency_Key="order-7")
+    others = [publish(client, b"2", Idempotency_Key="order-7"), publish(client, b"1", Idempotency_Key="order-8")]
+
+    assert (again.status_code, again["Idempotency-Replayed"]) == (202, "true")
+    assert again.json() == {**first.json(), "replayed": True}
+    assert [answer.status_code for answer in others] == [{"schema": 422, "content type": 415}[change]] * 2
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.behaviour("2.7")
+def test_each_repeated_item_of_a_batch_gets_its_first_answer(client: Client, event_type: EventType) -> None:
+    known = {"event": EVENT, "body": 1, "idempotency_key": "order-7"}
+    new, wrong = {"event": EVENT, "body": []}, {"event": EVENT, "body": 2, "idempotency_key": "order-\0"}
+    publish(client, b"1", Idempotency_Key="order-7")
+    EventType.objects.filter(pk=event_type.pk).update(schema={"type": "array"}, version=2)
+
+    refused, accepted = [
+        publish_batch(client, orjson.dumps({"events": events}).decode())
+        for events in ([known, wrong, new], [new, known, known])
+    ]
+
+    assert [result["status"] for result in refused.json()["results"]] == ["valid", "invalid", "valid"]
+    assert [result.get("replayed", False) for result in accepted.json()["results"]] == [False, True, True]
+    assert Message.objects.count() == 2
+
+
+def test_a_repeated_key_needs_the_permission_to_publish(
+    client: Client, publisher: Publisher, event_type: EventType
+) -> None:
+    publish(client, b"1", Idempotency_Key="order-7")
+    publisher.event_types.set([factories.event_type()])
+    assert problem_of(publish(client, b"1", Idempotency_Key="order-7")) == (403, "event_type_not_allowed")
+
+
+def test_a_volatile_event_repeats_no_stored_one(client: Client, event_type: EventType) -> None:
+    event = {"Ce_Specversion": "1.0", "Ce_Id": "7", "Ce_Source": "/shop", "Ce_Type": EVENT}
+    publish(client, b"1", **event)
+    EventType.objects.filter(pk=event_type.pk).update(schema={"type": "array"}, version=2)
+    assert publish(client, b"1", **event)["Idempotency-Replayed"] == "true"
+    assert problem_of(publish(client, b"1", Broker_Durability="volatile", **event)) == (422, "schema_violated")
 
 
 @pytest.mark.parametrize("other", [{"body": b"2"}, {"event": "Other"}, {"Filter_String": "x"}])
