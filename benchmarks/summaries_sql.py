@@ -48,7 +48,8 @@ SELECT d.*, coalesce(e.name, '') AS event_type,
                                     WHERE c.subscriber_id = b.id AND c.subscription_id IS NULL
                                       AND c.at > CASE WHEN d.finished_at < %(end)s THEN d.finished_at END
                                     ORDER BY c.at LIMIT 1), b.processing, 'KEYED') = 'KEYED'
-                    THEN d.ordering_key END AS ordering_key,
+                    THEN coalesce(d.ordering_key, CASE WHEN b.keyless_until > 0 AND d.group_id IS NULL THEN '' END)
+                    END AS ordering_key,
                l.sender, b.id AS subscriber_id, coalesce(b.name, '') AS subscriber, s.kind AS own_kind,
                s.delivery_mode,
                coalesce(regexp_replace(substring(s.endpoint, '^[^?#]*'), '//[^/]*@', '//'), '') AS endpoint,

@@ -62,6 +62,8 @@ Its lock (ROW SHARE) is taken before the statement looks at the data and held un
 subscription takes an EXCLUSIVE lock, so each waits for the other, while publishers do not wait for each other and write
 nothing to the subscriptions' rows. Every statement that chooses the subscriptions of new deliveries has it.
 """
+KEY_PATH: Final = "CASE WHEN keyless_until IS NOT NULL THEN ordering_key END AS key_path"
+"""Where a subscriber's ordering key is: empty if it names no path any more, null if it never has."""
 REACHED: Final = f"""
  CROSS JOIN LATERAL (
    SELECT id, subscriber_id, position, filter, filter_term, delivery_mode FROM subscriptions_subscription
@@ -70,14 +72,14 @@ REACHED: Final = f"""
       AND filter_term >= k.low AND filter_term < k.high AND status = 'ACTIVE'
    OFFSET 0) s
  CROSS JOIN LATERAL (
-   SELECT ordering_key FROM subscriptions_subscriber WHERE id = s.subscriber_id AND status = 'ACTIVE' LIMIT 1) u
+   SELECT {KEY_PATH} FROM subscriptions_subscriber WHERE id = s.subscriber_id AND status = 'ACTIVE' LIMIT 1) u
  WHERE {NO_DELETION}"""
 """Joins ranges `k` of the index with the subscriptions `s` in them and their subscribers `u`, both active.
 
 LATERAL with OFFSET or LIMIT forces one look-up by index for each key and subscriber, however few the planner expects.
 """
 CANDIDATES: Final = f"""
-SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.ordering_key, s.filter_term
+SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.key_path, s.filter_term
   FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
          WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number){REACHED}
  ORDER BY s.subscriber_id, s.position, s.id
@@ -95,8 +97,8 @@ class Match(NamedTuple):
     filter: str = ""
     is_pulled: bool = False
     """Whether its messages are polled from a mailbox (contract 9.1), so that no line is notified."""
-    key_path: str = ""
-    """Where the subscriber's ordering key is; empty: it has none."""
+    key_path: str | None = None
+    """Where the subscriber's ordering key is; empty: it names no path any more; None: it never has."""
     failure: str = ""
     """Why its filter could not be evaluated."""
 
@@ -123,7 +125,7 @@ def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Lookup], dict[Loo
 
 
 def _is_plain(candidate: Match) -> bool:
-    return not (candidate.filter or candidate.is_pulled or candidate.key_path)
+    return not (candidate.filter or candidate.is_pulled or candidate.key_path is not None)
 
 
 def plain_lookups(messages: Sequence[Addressed]) -> list[Lookup]:

@@ -21,7 +21,6 @@ from delivery.limits import (
     MAX_LINE_BYTES,
     MAX_STEP_SECONDS,
     RETRY_LINE_REST_SECONDS,
-    SWEEP_SLICE,
 )
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
@@ -121,19 +120,6 @@ SELECT l.id, f.id IS NOT NULL
 
 A line that was released, in a commit that was not heard, stays so.
 """
-
-GIVE_KEYS: Final = f"""
-UPDATE delivery_open SET ordering_key = ''
- WHERE closed_on = '9999-12-31' AND id = ANY (ARRAY(
-   SELECT d.id FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
-     JOIN subscriptions_subscription s ON s.subscriber_id = u.id
-    CROSS JOIN LATERAL (
-      SELECT d.id FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key IS NULL
-       ORDER BY d.id LIMIT {SWEEP_SLICE}) d
-    WHERE l.id = ANY(%s) AND u.updated_at > clock_timestamp() - interval '1 hour'))
-"""
-"""What was published before its subscriber named an ordering key has the empty one: else no page would find it."""
 
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
@@ -305,8 +291,6 @@ def lease_clock() -> float:
 def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
     with transaction.atomic():
         taken = rows(CLAIM, [sorted(line_ids), lease_clock(), worker, LEASE_SECONDS])
-        if keyed := [line_id for line_id, *_, is_keyed, _, _, _ in taken if is_keyed]:
-            rows(GIVE_KEYS, [keyed])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _, _ in taken}
         abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until, _ in taken if lease_until]
         numbers = _recover(abandoned)

@@ -233,6 +233,27 @@ END $$;
 CREATE TRIGGER in_use BEFORE DELETE ON subscriptions_subscription
   FOR EACH ROW EXECUTE FUNCTION refuse_subscription_in_use();
 
+-- What is published before its subscriber first names a path has no ordering key, and nothing after (decision 0055). The
+-- lock, as above, waits for all transactions that may not have seen the path; new ones wait for this change. Whoever
+-- writes all columns does not change it.
+CREATE FUNCTION note_first_path() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    NEW.keyless_until := CASE WHEN NEW.ordering_key <> '' THEN 0 END;
+  ELSIF OLD.keyless_until IS NOT NULL OR NEW.ordering_key = '' THEN
+    NEW.keyless_until := OLD.keyless_until;
+  ELSE
+    LOCK TABLE subscriptions_subscription IN EXCLUSIVE MODE;
+    NEW.keyless_until := (SELECT last_value FROM delivery_delivery_id_seq);
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER begins_with_path BEFORE INSERT ON subscriptions_subscriber
+  FOR EACH ROW EXECUTE FUNCTION note_first_path();
+CREATE TRIGGER first_path BEFORE UPDATE ON subscriptions_subscriber FOR EACH ROW
+  WHEN (OLD.ordering_key <> NEW.ordering_key OR OLD.keyless_until IS DISTINCT FROM NEW.keyless_until)
+  EXECUTE FUNCTION note_first_path();
+
 -- A job under way is not deleted with its subscription: whoever watches it would find it gone.
 CREATE FUNCTION refuse_running_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -95,7 +95,7 @@ class Delivery(models.Model):
     """The delivery that this one repeats, by hand or in a replay (contract 5.8)."""
     replay_id = models.BigIntegerField(null=True, blank=True)
     """The replay or backfill that made it."""
-    ordering_key = models.TextField(null=True, blank=True, db_collation="C")  # noqa: DJ001 - None: its subscriber names no key
+    ordering_key = models.TextField(null=True, blank=True, db_collation="C")  # noqa: DJ001 - None: see `keyless_until`
     """Within which its order counts if the subscriber is KEYED (contract 4.18); empty: the message has none."""
     reason = models.TextField(blank=True, default="", db_default="")
     created_at = models.DateTimeField(db_default=Now())

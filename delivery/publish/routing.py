@@ -16,7 +16,7 @@ from delivery.models import MessageOutcome
 from delivery.publish.draft import parse_destination
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
-from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
+from subscriptions.matching import KEY_PATH, NO_DELETION, Match, matching_subscriptions, qualified
 from subscriptions.models import Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
@@ -43,14 +43,14 @@ ON CONFLICT (sender) DO NOTHING
 """
 
 CANDIDATES: Final = f"""
-SELECT a.place, s.id, u.id, s.filter, s.delivery_mode = 'PULL', u.ordering_key
+SELECT a.place, s.id, u.id, s.filter, s.delivery_mode = 'PULL', u.key_path
   FROM json_to_recordset(%s::json)
          AS a (place bigint, subscriber text, position bigint, subscription_id bigint, event_type_id bigint,
                patterns text[], filter_string text)
  CROSS JOIN LATERAL (
-   (SELECT id, status, ordering_key FROM subscriptions_subscriber WHERE name = a.subscriber ORDER BY name LIMIT 1)
+   (SELECT id, status, {KEY_PATH} FROM subscriptions_subscriber WHERE name = a.subscriber ORDER BY name LIMIT 1)
    UNION ALL
-   (SELECT id, status, ordering_key FROM subscriptions_subscriber
+   (SELECT id, status, {KEY_PATH} FROM subscriptions_subscriber
      WHERE id = (SELECT subscriber_id FROM subscriptions_subscription WHERE id = a.subscription_id ORDER BY id LIMIT 1)
      ORDER BY id LIMIT 1)) u
   LEFT JOIN LATERAL (
@@ -153,16 +153,14 @@ def named_by(destination: str | None) -> QuerySet[Subscription] | None:
     return Subscription.objects.filter(**{name: value for name, value in columns.items() if value is not None})
 
 
-def ordering_key_of(path: str, document: Document) -> str | None:
+def ordering_key_of(path: str, document: Document) -> str:
     """Return the key at a path, within which the order of a message's deliveries counts (contract 4.18).
 
-    None without a path. Empty if the message has none there, or it cannot be read. A key that is longer than
+    Empty without a path, if the message has none there, or if it cannot be read. A key that is longer than
     `MAX_KEY_BYTES`, or that PostgreSQL cannot store, is replaced by its hash.
     """
-    if not path:
-        return None
     try:
-        key = text_at(document, path) or ""
+        key = (text_at(document, path) or "") if path else ""
     except (FilterFailed, FilterSyntaxError):
         return ""
     encoded = key.encode(errors="surrogatepass")

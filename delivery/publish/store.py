@@ -142,7 +142,7 @@ _COUNTED: Final = """
 CHOOSE_AND_STORE: Final = f"""
 WITH candidate AS MATERIALIZED (
   SELECT k.lookup, s.id, s.subscriber_id, s.position,
-         s.filter = '' AND s.delivery_mode = 'PUSH' AND u.ordering_key = '' AS is_plain
+         s.filter = '' AND s.delivery_mode = 'PUSH' AND u.key_path IS NULL AS is_plain
     FROM unnest(%(lookup)s::bigint[], %(event_type_id)s::bigint[], %(event_pattern)s::text[],
                 %(header_filter)s::text[], %(low)s::text[], %(high)s::text[])
            AS k (lookup, event_type_id, event_pattern, filter_string, low, high){REACHED}),
@@ -301,7 +301,8 @@ def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -
         if message.kind != EventKind.QUEUE:
             deliveries += [(position, one.subscription_id, one.subscriber_id, 0) for one in route.matches]
             failures += [one.failure for one in route.matches]
-            keys += [ordering_key_of(one.key_path, message.document) if one.key_path else None for one in route.matches]
+            paths = [one.key_path for one in route.matches]
+            keys += [None if path is None else ordering_key_of(path, message.document) for path in paths]
             continue
         for group in filter_groups(route.matches):
             number, failure = number + 1, failure_of(group)

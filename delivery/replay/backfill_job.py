@@ -224,9 +224,10 @@ lined_up AS (
   INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, waits_for, expires_at,
                              not_before, replay_id, ordering_key)
   SELECT g.id, m.id, l.id, s.id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, d.failure,{WAITS_FOR},
-         m.expires_at, m.not_before, %(id)s, d.ordering_key
+         m.expires_at, m.not_before, %(id)s, CASE WHEN g.id > u.keyless_until THEN d.ordering_key END
     FROM wanted d JOIN given g USING (place) JOIN delivery_message m ON m.id = d.message_id
     JOIN subscriptions_subscription s ON s.id = %(subscription)s AND {NO_DELETION}
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    CROSS JOIN {MAIN_LINE.format("s.subscriber_id")} l
    ORDER BY g.id
   RETURNING id)
@@ -235,8 +236,8 @@ SELECT (SELECT count(*) FROM wanted), (SELECT count(*) FROM lined_up), (SELECT m
 """A message published for the subscription itself already has its delivery: both are seen together.
 
 Deliveries of a cancelled backfill have lower ids, and are created again. Ids are given lowest first, from as few of the
-reserved ranges as possible. Returns the number of messages without a delivery, of those that have one now, and the id
-of the last delivery.
+reserved ranges as possible. Those reserved before the subscriber first named a path stand for no ordering key. Returns
+the number of messages without a delivery, of those that have one now, and the id of the last delivery.
 """
 
 TAKE: Final = f"""
@@ -366,7 +367,7 @@ class _Missed(NamedTuple):
     message_id: int
     failure: str
     """Why its filter failed; then it is HELD."""
-    ordering_key: str | None
+    ordering_key: str
 
 
 def _missed(subscription: Subscription, message_ids: Sequence[int]) -> list[_Missed]:

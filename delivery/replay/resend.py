@@ -42,7 +42,7 @@ WITH kept AS MATERIALIZED (
   SELECT id, size FROM delivery_message WHERE id = ANY(%(messages)s::bigint[]) ORDER BY id FOR KEY SHARE),
 reached AS MATERIALIZED (
   SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind, s.delivery_mode = 'PULL' AS is_pulled,
-         u.ordering_key <> '' AS has_keys
+         u.keyless_until IS NOT NULL AS has_keys
     FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
     LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'

@@ -105,5 +105,7 @@ def _hold_before(delivery: Delivery, subscription: Subscription, status: LineSta
     if processing == Processing.SERIAL:
         return status.hold
     held = Delivery.objects.open().filter(pk__in=[hold.delivery_id for hold in status.holds])
-    same_key = {*held.filter(ordering_key=delivery.ordering_key).values_list("pk", flat=True)}
+    same_key = {
+        pk for pk, key in held.values_list("pk", "ordering_key") if (key or "") == (delivery.ordering_key or "")
+    }
     return next((hold for hold in status.holds if hold.delivery_id in same_key), None)

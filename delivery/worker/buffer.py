@@ -167,7 +167,7 @@ class Row(NamedTuple):
     times_deferred: int
     size: int
     due_at: datetime | None
-    ordering_key: str | None
+    ordering_key: str
     crash_count: int
     version: int | None
     """Of its destination's configuration."""

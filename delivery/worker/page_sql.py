@@ -17,7 +17,7 @@ from delivery.worker.sql_blocks import with_blocks
 
 ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
-    " d.ordering_key, d.crash_count"
+    " COALESCE(d.ordering_key, '') AS ordering_key, d.crash_count"
 )
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
@@ -46,6 +46,9 @@ active AS MATERIALIZED (
   SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
          array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
          array_agg({IS_PLAIN} ORDER BY s.id) AS plain, array_agg({FLOOR.format("s.id")} ORDER BY s.id) AS floors
+-- if has_keyed
+         , min(u.keyless_until) AS keyless_until
+-- end
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.kind = 'TOPIC' AND {IS_SENT_IN}
@@ -55,7 +58,8 @@ active AS MATERIALIZED (
 -- end
    GROUP BY 1, 2, 3, 4),
 -- if has_keyed
--- From one ordering key with something to send to the next, along the index.
+-- From one ordering key with something to send to the next, along the index. A walk from the start looks for the empty
+-- key beside the others, in any case: what was stored without a key has it too, and is not in this index.
 keyed AS MATERIALIZED (
   SELECT a.*, k.per_key, w.key
     FROM unnest(%(keyed)s::bigint[], %(start)s::text[], %(keys)s::int[], %(per_key)s::int[])
@@ -63,11 +67,11 @@ keyed AS MATERIALIZED (
     JOIN active a ON a.line_id = k.line_id
    CROSS JOIN LATERAL (
      WITH RECURSIVE walk AS (
-       SELECT 1 AS number, (
+       SELECT CASE k.start WHEN '' THEN 0 ELSE 1 END AS number, CASE k.start WHEN '' THEN '' ELSE (
          SELECT min(n.key) FROM unnest(a.subscription_ids, a.floors) AS s (id, floor) CROSS JOIN LATERAL (
            SELECT d.ordering_key AS key FROM delivery_open d
             WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key >= k.start AND d.id >= s.floor
-            ORDER BY d.ordering_key, d.id LIMIT 1) n) AS key
+            ORDER BY d.ordering_key, d.id LIMIT 1) n) END AS key
        UNION ALL
        SELECT w.number + 1, (
          SELECT min(n.key) FROM unnest(a.subscription_ids, a.floors) AS s (id, floor) CROSS JOIN LATERAL (
@@ -107,10 +111,17 @@ page AS MATERIALIZED (
   SELECT a.line_id, 1, d.* FROM keyed a CROSS JOIN LATERAL (
     SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions, a.floors) AS s (id, version, floor)
      CROSS JOIN LATERAL (
-      SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.id >= s.floor
-         AND d.line_id = a.line_id AND d.status = 'PENDING' AND {LIVES}
-       ORDER BY d.id LIMIT a.per_key) f
+      (SELECT {ROW} FROM delivery_open d
+        WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.id >= s.floor
+          AND d.line_id = a.line_id AND d.status = 'PENDING' AND {LIVES}
+        ORDER BY d.id LIMIT a.per_key)
+      UNION ALL
+      -- What has no key is older than all that has one: nothing else is passed here.
+      (SELECT {ROW} FROM delivery_open d
+        WHERE a.key = '' AND (d.subscription_id, d.id) >= (s.id, s.floor)
+          AND (d.subscription_id, d.id) <= (s.id, a.keyless_until) AND d.waits_for = 'TURN' AND d.ordering_key IS NULL
+          AND d.line_id = a.line_id AND d.status = 'PENDING' AND {LIVES}
+        ORDER BY d.subscription_id, d.id LIMIT a.per_key)) f
      ORDER BY f.id LIMIT a.per_key) d
 -- end
   UNION ALL

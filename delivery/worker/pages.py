@@ -71,7 +71,7 @@ def _next_key(line: PageRequest, page: "Page[Row]") -> str:
     A walk that was cut short has met so many keys that half of them have something that is not in flight.
     """
     assert line.walk  # noqa: S101 - only asked of lines that go by keys
-    keys = {row.ordering_key or "" for row in page.taken if row.part == FRESH}
+    keys = {row.ordering_key for row in page.taken if row.part == FRESH}
     return max(keys) + AFTER if 2 * len(keys) >= line.walk.keys else ""
 
 
@@ -199,7 +199,7 @@ def _buffer_of(
                 is_deferred=row.part == DEFERRED,
                 times_deferred=row.times_deferred,
                 marked_as=first.sequence if first else None,
-                ordering_key=row.ordering_key or "",
+                ordering_key=row.ordering_key,
                 needs_isolation=row.crash_count >= MAX_CRASHES,
             )
             parts[HEAD if first else row.part].append(delivery)

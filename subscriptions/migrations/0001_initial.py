@@ -362,6 +362,7 @@ class Migration(migrations.Migration):
                     "updated_at",
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False),
                 ),
+                ("keyless_until", models.BigIntegerField(editable=False, null=True)),
                 (
                     "mailbox_ordered",
                     models.BooleanField(

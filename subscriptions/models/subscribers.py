@@ -162,6 +162,11 @@ class Subscriber(WithHeaders):
         help_text="Where a message's ordering key is, as a path of the filter language: $$->'Body'->'order'->>'id', or "
         "$$->'Header'->'X-Order'->>0. It is read when a message is published.",
     )
+    keyless_until = models.BigIntegerField(null=True, editable=False)
+    """The newest delivery without an ordering key when it first named a path; 0: it began with one; None: it never did.
+
+    All newer ones have a key, if only the empty one. Set by the database, and never changed.
+    """
     mailbox_ordered = models.BooleanField(
         default=False,
         db_default=False,

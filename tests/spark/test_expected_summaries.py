@@ -152,7 +152,7 @@ def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
 
 
 FACT_TABLES: Final = """
-CREATE TEMP TABLE subscriptions_subscriber (id bigint, name text, processing text);
+CREATE TEMP TABLE subscriptions_subscriber (id bigint, name text, processing text, keyless_until bigint);
 CREATE TEMP TABLE subscriptions_statuschange (
   subscriber_id bigint, subscription_id bigint, processing_before text, at timestamptz);
 CREATE TEMP TABLE subscriptions_subscription (

@@ -161,6 +161,31 @@ def test_a_delivery_has_its_ordering_key_where_its_subscriber_was_keyed_when_it_
     assert len({at for is_keyed, at in found if not is_keyed}) > 2
 
 
+def test_what_is_older_than_the_path_of_a_keyed_subscriber_has_the_empty_key(history: psycopg.Connection[Any]) -> None:
+    serial = "SELECT min(id) FROM subscriptions_subscriber WHERE processing = 'SERIAL'"
+    ((owner,),) = history.execute(serial).fetchall()
+    its = "SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s"
+    with history.transaction(force_rollback=True):
+        history.execute(f"UPDATE delivery_delivery SET ordering_key = NULL WHERE subscription_id IN ({its})", [owner])
+        keys = []
+        for change in (
+            "UPDATE subscriptions_subscriber SET description = 'without a path' WHERE id = %s",
+            "UPDATE subscriptions_subscriber SET ordering_key = 'a path' WHERE id = %s",
+        ):
+            history.execute(change.encode(), [owner])
+            history.execute(
+                "INSERT INTO subscriptions_statuschange (subscriber_id, status, processing_before, at)"
+                " VALUES (%s, 'ACTIVE', 'KEYED', now())",
+                [owner],
+            )
+            (query,) = slices(history, tables.DELIVERIES, WINDOWS[1], 10**6)
+            asked = (
+                f"SELECT DISTINCT ordering_key FROM ({query}) d WHERE group_id IS NULL AND subscription_id IN ({its})"
+            )
+            keys += history.execute(asked.encode(), [owner]).fetchall()
+    assert keys == [(None,), ("d41d8cd98f00b204e9800998ecf8427e",)]  # the MD5 of nothing
+
+
 READER: Final = """
 import datetime, os, sys
 from pyspark.sql import SparkSession

@@ -24,8 +24,10 @@ from tests.support import factories
 OF_DELIVERIES: Final = """
   d.id, d.message_id, d.line_id, d.subscription_id, coalesce(s.event_type_id, m.event_type_id), d.group_id, d.status,
   d.size, d.attempts, d.fetches, d.status = 'EXPIRED' AND d.reason LIKE 'unread for %%', d.times_deferred, d.due_at,
-  d.sequence, CASE WHEN u.processing = 'KEYED' THEN md5(d.ordering_key) END, d.uncertain, d.not_before, d.resubmit_of,
-  d.replay_id, d.created_at"""
+  d.sequence,
+  CASE WHEN u.processing = 'KEYED'
+       THEN md5(coalesce(d.ordering_key, CASE WHEN u.keyless_until > 0 AND d.group_id IS NULL THEN '' END)) END,
+  d.uncertain, d.not_before, d.resubmit_of, d.replay_id, d.created_at"""
 FROM_DELIVERIES: Final = """
   FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id

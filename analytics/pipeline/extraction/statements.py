@@ -46,15 +46,17 @@ ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^
 UNREAD: Final = "(r.status = 'EXPIRED' AND starts_with(r.reason, 'unread for '))"
 """The end of deliveries that nobody fetched from their mailbox for days, and of no others."""
 
-ORDERING_KEY: Final = """CASE WHEN r.ordering_key IS NOT NULL AND COALESCE(
+ORDERING_KEY: Final = """CASE WHEN (r.ordering_key IS NOT NULL OR r.group_id IS NULL AND s.subscriber_id IN (
+  SELECT id FROM subscriptions_subscriber WHERE keyless_until > 0)) AND COALESCE(
   (SELECT c.processing_before FROM subscriptions_statuschange c
     WHERE c.subscriber_id = s.subscriber_id AND c.subscription_id IS NULL AND c.at > r.finished_at
     ORDER BY c.at LIMIT 1),
   (SELECT u.processing FROM subscriptions_subscriber u WHERE u.id = s.subscriber_id),
-  'KEYED') = 'KEYED' THEN md5(r.ordering_key) END"""
+  'KEYED') = 'KEYED' THEN md5(COALESCE(r.ordering_key, '')) END"""
 """A hash, since keys come from bodies; null unless its subscriber was KEYED when it ended, or is now.
 
-What is of a deleted subscription counts as KEYED.
+What was published before its subscriber named a path has the empty key. What is of a deleted subscription counts as
+KEYED.
 """
 
 COUNT_WAITING: Final = """

@@ -23,7 +23,7 @@ from delivery.publish.store import Accepted, store
 from delivery.replay import backfill_job, job_steps
 from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
-from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
+from subscriptions.models import EventKind, EventType, PausedBy, Processing, Status, Subscriber, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
 from tests.support.database import do_and_disconnect, execute
@@ -50,6 +50,23 @@ def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, 
     one.refresh_from_db()
     assert (backfill.total, backfill.filed) == (10, 10)
     assert (one.status, one.paused_since, one.is_sending) == (Status.ACTIVE, None, True)
+
+
+@pytest.mark.behaviour("4.18")
+def test_what_has_a_place_before_its_subscriber_first_named_a_path_has_no_key(
+    kind: EventType, receiver: Receiver
+) -> None:
+    old = broker.publish_numbered(kind, 40)
+    one = replays.new(kind, endpoint=receiver.url("/new"))
+    replays.start_filing(one)
+    Subscriber.objects.update(processing=Processing.KEYED, concurrency=2, ordering_key="$$->>'Body'")
+    live = broker.publish_numbered(kind, 2, first=40)
+    while go_on():
+        pass
+    keys = Delivery.objects.filter(subscription=one).oldest_first().values_list("ordering_key", flat=True)
+    assert [*keys] == [None] * 40 + ["40", "41"]
+    broker.run_worker_until_done()
+    assert [body for body in receiver.bodies("/new") if body not in live] == old
 
 
 def test_nothing_is_sent_before_all_is_lined_up(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:

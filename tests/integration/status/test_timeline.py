@@ -30,7 +30,7 @@ from delivery.statuses import WaitsFor
 from delivery.webhook.request import masked
 from delivery.worker import round_trip
 from subscriptions import edit
-from subscriptions.models import EventKind, Processing, Subscription
+from subscriptions.models import EventKind, Processing, Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.support import broker, factories
 from tests.support.admin import browser_with, change_page
@@ -199,6 +199,18 @@ def test_nothing_that_a_terminal_obeys_is_copied_or_shown(control: str) -> None:
         ["/bin/sh", "-c", f'curl() {{ printf "%s|" "$@"; cat; }}; {sent.curl}'], capture_output=True, check=True
     )
     assert ran.stdout.decode() == f"--globoff|--request|POST|http://h/|--header|X-A: {text}|--data-binary|@-|{text}"
+
+
+@pytest.mark.behaviour("4.18")
+def test_what_has_no_key_says_that_it_waits_behind_the_empty_one(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 1)
+    keyed = {"processing": Processing.KEYED, "concurrency": 2, "ordering_key": "$$->'Header'->'X-Order'->>0"}
+    Subscriber.objects.filter(pk=wanted.subscriber_id).update(**keyed)
+    broker.publish_numbered(wanted.event_type, 1)
+    first, second = Delivery.objects.order_by("pk")
+    Hold.objects.create(delivery=first, line_id=first.line_id or 0, reason="answered 503", due_at=timezone.now())
+    behind = wait_of(second, timezone.now())
+    assert (first.ordering_key, second.ordering_key, behind and behind.about) == (None, "", first)
 
 
 @pytest.mark.behaviour("10.4")

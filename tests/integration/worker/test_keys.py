@@ -2,20 +2,24 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
+import psycopg
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery import retry
 from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import begin_delayed
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.partitions import today
 from delivery.models import Delivery, Hold, LineEvent, Pace
-from delivery.operations import cancel_deliveries_of
+from delivery.operations import cancel_deliveries_of, release
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
@@ -23,10 +27,13 @@ from delivery.worker.buffer import BodyBudget
 from delivery.worker.leases import active_line
 from delivery.worker.pages import read_pages
 from delivery.worker.rounds import NO_LINK
+from subscriptions.edit import change as change_record
 from subscriptions.models import Processing, Subscriber, Subscription
 from subscriptions.scripting.jobs import Made
 from tests.support import broker
+from tests.support.api import client_of
 from tests.support.broker import Worker
+from tests.support.database import execute, in_other_thread
 from tests.support.factories import subscriber, subscription
 from tests.support.stepped_worker import Request, SteppedWorker
 
@@ -35,6 +42,8 @@ pytestmark = pytest.mark.behaviour("4.18")
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 EDITED = Edit(b'{"key": "b"}', None)
 PATH = "$$->'Body'->>'key'"
+KEYED = {"processing": Processing.KEYED, "concurrency": 4, "ordering_key": PATH}
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -44,10 +53,27 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
     return subscription(owner, endpoint=receiver.url("/a"))
 
 
+@pytest.fixture
+def keyless(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription of a SERIAL subscriber that has never named a path."""
+    return subscription(subscriber(), endpoint=receiver.url("/a"))
+
+
 def publish(wanted: Subscription, *keys: str | None) -> None:
     """Publish a message for each of these keys; None: it has none."""
     bodies = [json.dumps({"number": number} | ({"key": key} if key else {})) for number, key in enumerate(keys)]
     broker.publish_bodies(wanted.event_type, *[body.encode() for body in bodies])
+
+
+def change(wanted: Subscription, **changes: object) -> None:
+    change_record(Subscriber.objects.filter(pk=wanted.subscriber_id), changes=changes)
+
+
+def let_hours_pass() -> None:
+    """Let the last change of every subscriber be two hours ago."""
+    with transaction.atomic():
+        execute("SET LOCAL broker.resealing = 'yes'")
+        Subscriber.objects.update(updated_at=Now() - 2 * HOUR)
 
 
 def by_key(requests: list[Received]) -> dict[str, list[int]]:
@@ -216,19 +242,120 @@ def test_after_a_crash_no_number_is_given_again_of_what_was_deferred(wanted: Sub
 
 
 @pytest.mark.parametrize("processing", [Processing.SERIAL, Processing.CONCURRENT])
-def test_a_change_to_keyed_takes_all_along(receiver: Receiver, wanted: Subscription, processing: Processing) -> None:
-    owners = Subscriber.objects.filter(pk=wanted.subscriber_id)
-    owners.update(processing=processing, concurrency=2 if processing == Processing.CONCURRENT else 1, ordering_key="")
-    publish(wanted, *["a", "b"] * 3)
+def test_a_change_to_keyed_takes_all_along(receiver: Receiver, keyless: Subscription, processing: Processing) -> None:
+    change(keyless, processing=processing, concurrency=2 if processing == Processing.CONCURRENT else 1)
+    publish(keyless, *["a", "b"] * 3)
     assert not Delivery.objects.exclude(ordering_key=None).exists()
-    owner = owners.get()
-    owner.processing, owner.concurrency, owner.ordering_key = Processing.KEYED, 4, PATH
-    owner.save()
-    publish(wanted, "a")
+    change(keyless, **KEYED)
+    publish(keyless, "a")
     broker.run_worker_until_done()
     assert [json.loads(one.body)["number"] for one in receiver.log if "webhook-ordering-key" not in one.headers] == [
         *range(6)
     ]
+
+
+def delayed(wanted: Subscription) -> Callable[[], object]:
+    publish(wanted, "a", "b")
+    Delivery.objects.update(waits_for="START", not_before=Now() + HOUR)
+
+    def begin() -> None:
+        Delivery.objects.filter(waits_for="START").update(not_before=Now())
+        begin_delayed()
+
+    return begin
+
+
+def paused(wanted: Subscription) -> Callable[[], object]:
+    its = Subscription.objects.filter(pk=wanted.pk)
+    its.update(paused_since=Now(), paused_by="HAND")
+    publish(wanted, "a", "b")
+    return lambda: its.update(paused_since=None, paused_by="")
+
+
+def held(wanted: Subscription) -> Callable[[], object]:
+    publish(wanted, "a", "b")
+    Delivery.objects.update(status="HELD", waits_for="RELEASE")
+    return lambda: release([*Delivery.objects.filter(status="HELD").values_list("pk", flat=True)])
+
+
+def fetched(wanted: Subscription) -> Callable[[], object]:
+    its = Subscription.objects.filter(pk=wanted.pk)
+    its.update(delivery_mode="PULL")
+    publish(wanted, "a", "b")
+    return lambda: its.update(delivery_mode="PUSH")
+
+
+@pytest.mark.parametrize("wait", [delayed, paused, held, fetched])
+def test_what_becomes_due_long_after_a_change_to_keyed_is_sent(
+    receiver: Receiver, keyless: Subscription, wait: Callable[[Subscription], Callable[[], object]]
+) -> None:
+    become_due = wait(keyless)
+    change(keyless, **KEYED)
+    let_hours_pass()
+    become_due()
+    broker.run_worker_until_done()
+    assert [json.loads(one.body)["number"] for one in receiver.log] == [0, 1]
+
+
+def test_a_backlog_without_keys_goes_before_what_has_the_empty_one(receiver: Receiver, keyless: Subscription) -> None:
+    publish(keyless, *["a"] * 50)
+    change(keyless, **KEYED)
+    let_hours_pass()
+    publish(keyless, *[None] * 3, "b")
+    broker.run_worker_until_done()
+    empty = [json.loads(one.body)["number"] for one in receiver.log if "webhook-ordering-key" not in one.headers]
+    assert empty == [*range(50), *range(3)]
+    assert by_key(receiver.log)["b"] == [3]
+
+
+@pytest.mark.parametrize("others", [20, 0])
+def test_a_page_begins_with_what_has_no_key(keyless: Subscription, others: int) -> None:
+    publish(keyless, "a", "b")
+    change(keyless, **KEYED)
+    let_hours_pass()
+    publish(keyless, *[f"key {number}" for number in range(others)])
+    requests: list[Request] = []
+    SteppedWorker("stepped", requests.append).take([broker.line_of(keyless.subscriber).pk])
+    sent = Delivery.objects.filter(pk__in=[request.delivery_id for request in requests])
+    keys = [None, "key 0", "key 1", "key 10"] if others else [None]
+    assert [*sent.order_by("sequence").values_list("ordering_key", flat=True)] == keys
+
+
+def test_a_change_to_keyed_waits_for_publishes_that_have_not_seen_it(
+    receiver: Receiver, keyless: Subscription, elsewhere: psycopg.Connection[object]
+) -> None:
+    elsewhere.execute("LOCK TABLE delivery_message IN EXCLUSIVE MODE")
+    with (
+        in_other_thread(lambda: publish(keyless, "a")) as publishing,
+        in_other_thread(lambda: change(keyless, **KEYED)) as changing,
+    ):
+        assert (publishing.done(), changing.done()) == (False, False)
+        elsewhere.rollback()
+    changing.result()
+    let_hours_pass()
+    publish(keyless, "b")
+    assert [*Delivery.objects.oldest_first().values_list("ordering_key", flat=True)] == [None, "b"]
+    broker.run_worker_until_done()
+    assert by_key(receiver.log) == {"a": [0], "b": [0]}
+
+
+def test_a_change_to_keyed_gives_up_in_the_end(keyless: Subscription, elsewhere: psycopg.Connection[object]) -> None:
+    elsewhere.execute("LOCK TABLE subscriptions_subscription IN ROW SHARE MODE")  # as a publish that takes long
+    path = f"/api/v1/subscribers/{keyless.subscriber.name}"
+    assert client_of().patch(path, KEYED).status_code == 503
+    elsewhere.rollback()
+    assert client_of().patch(path, KEYED).status_code == 200
+
+
+@pytest.mark.parametrize("options", [{}, {"ttl": 60.0}, {"destination": "blue"}])
+def test_without_its_path_all_has_the_empty_key(keyless: Subscription, options: dict[str, object]) -> None:
+    """So what has none is older than everything that has one, and a page finds it without passing the others."""
+    Subscriber.objects.update(name="blue")
+    change(keyless, **KEYED)
+    publish(keyless, "a")
+    change(keyless, processing=Processing.SERIAL, concurrency=1, ordering_key="")
+    broker.publish_bodies(keyless.event_type, b'{"key": "b"}', **options)
+    assert [*Delivery.objects.oldest_first().values_list("ordering_key", flat=True)] == ["a", ""]
 
 
 @pytest.mark.parametrize(

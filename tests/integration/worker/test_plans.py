@@ -18,12 +18,12 @@ from delivery.operations import cancel_deliveries_of
 from delivery.status.delivery_search import in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import BodyBudget, KeyWalk, PageRequest
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
 from delivery.worker.slots import SideEffects
-from subscriptions.models import Subscriber, Subscription
+from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker
 from tests.support.api import client_of, client_of_admin
 from tests.support.broker import lines_with_due_work
@@ -222,6 +222,24 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
         for line in lines:
             read_pages([PageRequest(line.pk, line.epoch, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
+
+
+@pytest.mark.behaviour("4.18")
+@pytest.mark.parametrize("keyless", [0, 5_000])
+def test_a_page_by_keys_reads_little_of_its_line(storage: None, monkeypatch: pytest.MonkeyPatch, keyless: int) -> None:
+    wanted = event_type()
+    busy = subscription(None, wanted)
+    line = broker.line_of(busy.subscriber)
+    filling.store_open(url(), [(line.pk, busy.pk)], wanted.pk, count=keyless, day=today())
+    Subscriber.objects.update(processing=Processing.KEYED, concurrency=4, ordering_key="$$->>'Body'")
+    newest = Subscriber.objects.get().keyless_until
+    filling.store_open(url(), [(line.pk, busy.pk)], wanted.pk, count=5_000, day=today())
+    execute("UPDATE delivery_open SET ordering_key = id %% 100 WHERE id > %s", [newest])
+    execute("VACUUM delivery_open")
+    asked = PageRequest(line.pk, line.epoch, 16, is_concurrent=True, walk=KeyWalk("", 8, 2, (), (), 0))
+    with explained_statements(monkeypatch) as statements:
+        read_pages([asked], BodyBudget(2**20))
+    assert max(one.rows_read for one in statements) < 100
 
 
 @pytest.mark.behaviour("11.4")

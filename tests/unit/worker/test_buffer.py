@@ -85,7 +85,7 @@ def test_a_budget_gives_out_no_more_than_it_has(limit: int, sizes: list[int]) ->
 
 
 def row(number: int, part: int, size: int = 10) -> Row:
-    return Row(1, part, number, number, 1, 0, None, False, 0, size, None, None, 0, 1)
+    return Row(1, part, number, number, 1, 0, None, False, 0, size, None, "", 0, 1)
 
 
 def taken_from_page(waiting: list[Row], budget: int = MAX_PROCESS_BYTES, **wanted: int | bool) -> list[int]:
