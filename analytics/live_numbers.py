@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Final, LiteralString, NamedTuple, TypeVar, cast
 
-from django.db.models import Max
-from django.db.models.functions import Now
+from django.db.models import DateTimeField, Func, Max
 
 from analytics.dashboard_queries import Quantiles
 from analytics.pipeline.quantiles import PARTS, Histogram
@@ -170,7 +169,8 @@ def last_minute() -> dt.datetime | None:
 
     Minutes that are not over are ignored: they were counted before the clock was set back.
     """
-    closed = MinuteTotal.objects.filter(minute__lte=Now() - MINUTE)
+    now = Func(function="clock_timestamp", output_field=DateTimeField())
+    closed = MinuteTotal.objects.filter(minute__lte=now - MINUTE)
     found: dt.datetime | None = closed.aggregate(last=Max("minute"))["last"]
     return found
 

@@ -113,7 +113,10 @@ def _has_readable_parameters(content_type: str) -> bool:
     except ValueError:
         return False
     try:
-        IN_QUERIES.decode(charset, "replace")
+        for errors in ("replace", "strict"):
+            IN_QUERIES.decode(charset, errors)
+    except UnicodeDecodeError:
+        return True  # Django reads the query otherwise then
     except (LookupError, ValueError):
         return False
     return True
