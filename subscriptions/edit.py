@@ -90,7 +90,7 @@ def change(
 def locked(queryset: QuerySet[Configured], expected: Versions | None, *, to_delete: bool = False) -> Configured:
     """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on.
 
-    With `to_delete` nobody refers to it anew either.
+    With `to_delete`, no new foreign key to it can be stored meanwhile.
 
     Raises:
         ObjectDoesNotExist: `queryset` is empty.

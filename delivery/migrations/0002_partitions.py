@@ -233,9 +233,9 @@ END $$;
 CREATE TRIGGER in_use BEFORE DELETE ON subscriptions_subscription
   FOR EACH ROW EXECUTE FUNCTION refuse_subscription_in_use();
 
--- What is published before its subscriber first names a path has no ordering key, and nothing after (decision 0055). The
--- lock, as above, waits for all transactions that may not have seen the path; new ones wait for this change. Whoever
--- writes all columns does not change it.
+-- Deliveries that are published before their subscriber first names a path have no ordering key; all later ones have
+-- one (decision 0055). The lock, as above, waits for publishers that may not have seen the path, and new ones wait for
+-- this change. An UPDATE of all columns leaves `keyless_until` as it is.
 CREATE FUNCTION note_first_path() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 BEGIN
   IF TG_OP = 'INSERT' THEN

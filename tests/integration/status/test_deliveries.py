@@ -113,7 +113,7 @@ def message() -> Message:
 
 
 def stored_messages(number_of_each: int) -> list[Message]:
-    """Store so many of everything that the lists show."""
+    """Store this number of messages, and as many of each thing that the lists show."""
     made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
     line = line_of(made.subscriber)
     pulled_subscription(made.subscriber)
