@@ -17,6 +17,7 @@ import structlog
 from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import WSGIRequest
 from django.core.signals import request_finished
+from django.db import Error
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
@@ -24,12 +25,12 @@ from django.urls import resolve
 from django.utils.log import log_response
 from rest_framework.status import HTTP_400_BAD_REQUEST
 
-from broker_project.core.db import ANSWER_SECONDS, answered_within
+from broker_project.core.db import ANSWER_SECONDS, answered_within, is_away
 from broker_project.server.request_head import HEALTH_PATHS
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from delivery.publish.cloud_events import BINARY, is_batch, is_cloud_event
-from subscriptions.api.authentication import find_keys, rate_headers
+from subscriptions.api.authentication import find_keys, give_up, rate_headers
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events"
@@ -134,8 +135,11 @@ class RequestGroups:
 
     def _gathered(self) -> Group:
         """Take the next group of what waits; the caller has the lock."""
-        self._youngest = dict(self._waiting.popleft() for _ in range(min(MAX_REQUESTS, len(self._waiting))))
+        self._youngest = self._taken(MAX_REQUESTS)
         return self._youngest
+
+    def _taken(self, most: int) -> Group:
+        return dict(self._waiting.popleft() for _ in range(min(most, len(self._waiting))))
 
     def _watch_youngest(self) -> None:
         if self._slow:
@@ -159,11 +163,21 @@ class RequestGroups:
             self._loop.call_soon_threadsafe(self._end, futures)
 
     def _answer(self, group: Group) -> "Sequence[asyncio.Future[None]]":
-        """Answer a group, and what takes longer in threads of their own; return what is done then."""
+        """Answer a group, and what takes longer in threads of their own; return what is done then.
+
+        If the database is away, all that waits is told so too, and does not wait for it in turn (contract 11.5).
+        """
         slow: Group = {}
         try:
             with _finished(), answered_within(STATEMENT_SECONDS):
-                for pending, request, answer in _read_and_done(group):
+                read, failure = _read_and_done(group)
+                if failure:
+                    with self._lock:
+                        late = self._taken(len(self._waiting))
+                    group |= late
+                    give_up(failure, [pending.environ for pending in late])
+                    read += _read_all(late)
+                for pending, request, answer in read:
                     if isinstance(answer, DeferredAnswer) and answer.is_slow:
                         self._threads.submit(self._answer_slowly, pending, request, answer, group[pending])
                         slow[pending] = group[pending]
@@ -209,9 +223,22 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
-    """Read all requests and do what they ask for; return the answer to each, which may have to be made."""
-    find_keys([(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group])
+def _read_and_done(group: Collection[PendingRequest]) -> tuple[list[Read], Error | None]:
+    """Read all requests and do what they ask for; return the answer to each, and why the database is away if it is.
+
+    Answers may have to be made.
+    """
+    failure = find_keys([(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group])
+    read = _read_all(group)
+    deferred = [answer for _, _, answer in read if isinstance(answer, DeferredAnswer)]
+    resolve_all(deferred)
+    for answer in deferred:
+        if isinstance(answer.failure, Error) and is_away(answer.failure):
+            failure = answer.failure
+    return read, failure
+
+
+def _read_all(group: Collection[PendingRequest]) -> list[Read]:
     read: list[Read] = []
     for pending in group:
         try:
@@ -220,7 +247,6 @@ def _read_and_done(group: Collection[PendingRequest]) -> list[Read]:
             log.exception("requests.unreadable")  # the server answers it with 500, and the others get their own answer
             continue
         read.append((pending, request, _read(request)))
-    resolve_all([answer for _, _, answer in read if isinstance(answer, DeferredAnswer)])
     return read
 
 

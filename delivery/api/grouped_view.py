@@ -51,6 +51,11 @@ class DeferredAnswer(Generic[Asked, Result]):
         self._result = result
 
     @property
+    def failure(self) -> Exception | None:
+        """Why it is refused."""
+        return self._result if isinstance(self._result, Exception) else None
+
+    @property
     def is_slow(self) -> bool:
         """Whether making the answer may take long: something else has to be waited for first."""
         return not isinstance(self._result, Exception) and self._is_slow(self._result)

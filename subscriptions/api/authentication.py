@@ -4,7 +4,7 @@ The `RateLimit` fields are those of draft-ietf-httpapi-ratelimit-headers, with o
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -97,25 +97,33 @@ class ApiKeyAuthentication(BaseAuthentication):
         return SCHEME
 
 
-def find_keys(requests: Sequence[tuple[dict[str, Any], str]]) -> None:
+def find_keys(requests: Sequence[tuple[dict[str, Any], str]]) -> Error | None:
     """Look up together the keys of several requests that are about to be authenticated, and what they publish.
 
     They are given by their WSGI variables and the names of their event types, empty for none. Only keys that were valid
-    recently: what others may look up is limited.
+    recently: what others may look up is limited. If the database is away, return why: all are answered with that.
     """
     asked = {
         Asked(token, event_type): None
         for variables, event_type in requests
         if (token := bearer_in(variables.get("HTTP_AUTHORIZATION", ""))) and hash(token) in recent_tokens
     }
-    keys: Mapping[str, ApiKey] | Error
     try:
         keys, event_types = keys_for(asked, now=timezone.now())
     except Error as failure:
-        # so that they do not wait for the database one after the other
-        keys, event_types = failure if is_away(failure) else {}, {}
+        if is_away(failure):
+            give_up(failure, [variables for variables, _ in requests])
+            return failure
+        keys, event_types = {}, {}
     for variables, _ in requests:
         variables[FOUND], variables[EVENT_TYPES] = keys, event_types
+    return None
+
+
+def give_up(failure: Error, requests: Iterable[dict[str, Any]]) -> None:
+    """Let requests be answered with the failure of the database, without each waiting for it again."""
+    for variables in requests:
+        variables[FOUND] = failure
 
 
 def is_stranger(variables: Mapping[str, Any]) -> bool:

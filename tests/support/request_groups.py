@@ -55,5 +55,6 @@ def run(answer: Callable[[RequestGroups], Coroutine[Any, Any, None]]) -> None:
 
 
 def answer_group(calls: Iterable[Call]) -> None:
-    for call, request, answer in request_groups._read_and_done([*calls]):
+    read, _ = request_groups._read_and_done([*calls])
+    for call, request, answer in read:
         request_groups._send(call, request, answer)

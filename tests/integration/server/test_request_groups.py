@@ -21,6 +21,7 @@ from delivery.api.grouped_view import DeferredAnswer, resolve_all
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import check
 from delivery.publish import publish as publishing
+from subscriptions.api.authentication import find_keys
 from subscriptions.credentials.keys import revoke
 from subscriptions.models import ApiKey, EventKind, Publisher
 from subscriptions.publishable import Named, Publishable
@@ -297,6 +298,33 @@ def test_what_the_database_refuses_costs_only_its_own_request(calls: list[Call])
         execute("ALTER TABLE delivery_message DROP CONSTRAINT no")
     assert [call.status for call in calls] == [202] * 4 + [409] + [202] * 5
     assert Message.objects.count() == Delivery.objects.count() == 9
+
+
+@pytest.mark.behaviour("11.5")
+@pytest.mark.parametrize("table", ["subscriptions_apikey", "delivery_message"])
+def test_what_waits_for_a_database_that_hangs_is_refused_with_the_first_group(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(request_groups, "STATEMENT_SECONDS", 1.0)
+    monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
+
+    def find_counted(requests: Sequence[Any]) -> Any:
+        asked.append(len(requests))
+        return find_keys(requests)
+
+    monkeypatch.setattr(request_groups, "find_keys", find_counted)
+
+    async def send(groups: RequestGroups) -> None:
+        await asyncio.gather(*(groups.answered(call) for call in calls))
+
+    with another_connection() as elsewhere:
+        elsewhere.execute(f"BEGIN; LOCK TABLE {table}")
+        run(send)
+        elsewhere.rollback()
+    assert asked == [1]
+    assert {call.status for call in calls} == {503}
+    assert not Message.objects.exists()
 
 
 def test_a_lost_connection_fails_the_whole_group_and_nothing_is_stored(calls: list[Call]) -> None:
