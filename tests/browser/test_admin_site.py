@@ -124,6 +124,11 @@ def test_the_dashboard_leads_from_the_first_step_to_what_needs_attention(page: P
     page.wait_for(f"location.pathname === '/admin/delivery/line/{delivery.line_id}/change/'")
 
 
+def test_the_first_field_of_a_form_has_the_focus(page: Page, live_server: Any) -> None:
+    page.open(f"{live_server.url}/admin/subscriptions/subscription/set-up/")
+    page.wait_for("document.activeElement?.id === 'id_event_type'")
+
+
 @pytest.mark.usefixtures("calls")
 def test_a_webhook_is_set_up_and_tried_within_nine_clicks(page: Page, live_server: Any, receiver: Receiver) -> None:
     receiver.on("/orders", answer(503), answer(200, b"thanks"))

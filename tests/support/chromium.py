@@ -24,15 +24,12 @@ OPTIONS: Final = (
 _IS_LOADED: Final = "performance.getEntriesByType('navigation')[0]?.loadEventEnd"
 """Until then pictures and fonts move what is below them."""
 _MIDDLE: Final = """
-    (async () => {
+    (() => {
         const found = %s
         if (!found) return null;
         found.scrollIntoView({block: "center"});
-        const before = found.getBoundingClientRect();
-        await new Promise(drawn => setTimeout(drawn, 100));
         const box = found.getBoundingClientRect();
-        const isStill = box.width && box.x === before.x && box.y === before.y;
-        return isStill ? [box.x + box.width / 2, box.y + box.height / 2] : null;
+        return box.width && [box.x + box.width / 2, box.y + box.height / 2];
     })()
 """
 _SHOWN: Final = """
@@ -81,15 +78,8 @@ class Page:
     def click(self, selector: str, text: str = "", times: int = 1) -> None:
         """Click the middle of the first element that is to be seen and has this text, once it stays where it is."""
         middle = _MIDDLE % (_SHOWN % (json.dumps(selector), json.dumps(text)))
-        place: list[float] = []
-
-        def is_still() -> bool:
-            with contextlib.suppress(LookupError):  # the page is being replaced
-                place[:] = (self._is_true(_IS_LOADED) and self.evaluate(middle)) or []
-            return bool(place)
-
-        wait_until(is_still, saying=lambda: f"{selector} {text}: {self.text()}")
-        x, y = place
+        self.wait_for(f"{_IS_LOADED} && {middle}")
+        x, y = self.evaluate(middle)
         self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for number, what in itertools.product(range(times), ("mousePressed", "mouseReleased")):
             self._send("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", clickCount=number + 1)

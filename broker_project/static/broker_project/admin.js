@@ -1,4 +1,5 @@
-/* What the admin's theme lacks: names that screen readers say, where the skip link leads, and forms that are sent once. */
+/* What the admin's theme lacks: names that screen readers say, where the skip link leads, the focus, and forms that are
+   sent once. */
 
 "use strict";
 
@@ -14,6 +15,8 @@ addEventListener("load", () => setTimeout(() => {
         picture.setAttribute("role", "img");
     }
     document.querySelector("#result_list .data-row")?.setAttribute("id", "first-row"); // where the skip link leads
+    // While the theme hides the page at first, browsers may find that nothing can have the focus, and look no more.
+    if (document.activeElement === document.body) document.querySelector("[autofocus]")?.focus();
 }));
 
 const SENT_MILLISECONDS = 1000;
