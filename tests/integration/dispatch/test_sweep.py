@@ -142,6 +142,11 @@ def test_wakes_grow_a_task_instead_of_multiplying_it(storage: None) -> None:
     assert notify.woken_lines(QUEUE, WORKER) == []
 
 
+def is_gone() -> bool:
+    listening = notify.listening_workers()
+    return listening is not None and WORKER not in listening
+
+
 def test_the_worker_of_a_line_hears_of_new_work_until_it_disowns_it(storage: None) -> None:
     heard: list[tuple[str, list[int]]] = []
     listener = notify.HintListener(WORKER, lambda *hint: heard.append(hint))
@@ -155,6 +160,7 @@ def test_the_worker_of_a_line_hears_of_new_work_until_it_disowns_it(storage: Non
     assert (heard, notify.woken_lines(QUEUE, WORKER), tasks_sent()) == ([(QUEUE, [1])], [2], 2)
     listener.stop()
     listener.join()
+    wait_until(is_gone)  # a moment after its connection was closed, Redis would still count it as a listener
     notify.wake(QUEUE, [1])
     assert (notify.woken_lines(QUEUE, WORKER), tasks_sent()) == ([1], 3)  # its worker is gone
 
