@@ -51,6 +51,11 @@ MIN_STATEMENT_SECONDS: Final = 1.0
 # A turn
 TURN_SECONDS: Final = 30.0
 """A line stays with a worker for this time at most: then another one may take it (contract 4.14)."""
+LONG_TURN_SECONDS: Final = 300.0
+"""A line of which several are sent at a time goes on for longer while one of its requests hangs, so that the others do
+not wait for it. From this time on nothing more is started of what hangs, until none does."""
+LONGEST_TURN_SECONDS: Final = LONG_TURN_SECONDS + MAX_TIMEOUT_SECONDS
+"""Nothing more is started at all: everything that hung in time has ended."""
 MIN_LINK_SECONDS: Final = 0.02
 """The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
 little."""
@@ -65,6 +70,8 @@ LOOK_SHARE: Final = 0.25
 """The largest share of the time that is spent on looking: the more lines are idle, the less often they look."""
 HANGS_SECONDS: Final = 0.25
 """After this time without an answer a slot hangs, and the other slots of its line go on without it."""
+HOLDS_SECONDS: Final = 2.0
+"""How often a line that goes on beside what it holds looks whether somebody has ended its pause."""
 STUCK_SECONDS: Final = 1.0
 """When all slots hang for this time, the line returns what it has read, so that it does not starve others."""
 HANGING_SECONDS: Final = 1.0

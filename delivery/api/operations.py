@@ -147,7 +147,7 @@ def release_delivery(request: Request, id: int) -> Response:
 def try_delivery_now(request: Request, id: int) -> Response:
     """Try a delivery that waits to be tried again at once; the answer is the delivery.
 
-    One whose line waits for it is tried with its line. In a line that goes on meanwhile it can take 30 seconds.
+    One whose line waits for it is tried with its line. In a line that goes on meanwhile it can take two seconds.
     """
     return _changed(request, id, try_one_now)
 

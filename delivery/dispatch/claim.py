@@ -104,6 +104,12 @@ SELECT h.line_id, h.delivery_id, COALESCE(d.ordering_key, ''), h.failures,
  WHERE h.line_id = ANY(%s) ORDER BY h.delivery_id
 """
 
+ENDED_PAUSES: Final = f"""
+SELECT i.id FROM unnest(%s::bigint[]) AS i (id)
+  LEFT JOIN delivery_hold h ON h.delivery_id = i.id {HELD_DELIVERY}
+ WHERE ({HOLD_RESTS}) IS NOT TRUE
+"""
+
 RENEW: Final = """
 WITH wanted AS MATERIALIZED (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[]) AS w (line_id, epoch)),
@@ -322,6 +328,11 @@ def _recover(abandoned: Sequence[tuple[Claim, datetime]]) -> list[tuple[int, int
         rows(RECOVER_LINES, [[*column] for column in zip(*others, strict=True)]) if others else []
     )
     return recovered
+
+
+def ended_pauses(delivery_ids: Sequence[int]) -> list[int]:
+    """Return those held deliveries that are due by now: somebody has tried, changed or cancelled them, too."""
+    return [delivery_id for (delivery_id,) in rows(ENDED_PAUSES, [delivery_ids])]
 
 
 def renew(epochs: Mapping[int, int]) -> dict[int, bool]:

@@ -328,6 +328,8 @@ class SlotShares:
     """How the slots of one line are shared among subscriptions; times are seconds since boot."""
 
     slots: int = 1
+    avoided: set[int | str] = field(default_factory=set)
+    """Subscriptions, or ordering keys, of which nothing more is started in this turn."""
     _since: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When each request in flight to a subscription was decided on, oldest first."""
     _answered_at: dict[int, float] = field(default_factory=dict)
@@ -352,6 +354,8 @@ class SlotShares:
 
     def is_full(self, subscription_id: int) -> bool:
         """Whether no other slot may wait for it: half of the slots do, and none got an answer since they began."""
+        if subscription_id in self.avoided:
+            return True
         since = self._since[subscription_id]
         if 2 * len(since) < max(2, self.slots):
             return False

@@ -15,10 +15,11 @@ import structlog
 
 from broker_project.core import boot_clock
 from delivery.dispatch import notify
-from delivery.dispatch.claim import Claim, renew
+from delivery.dispatch.claim import Claim, ended_pauses, renew
 from delivery.dispatch.notify import Link
 from delivery.limits import (
     DATABASE_RETRY_SECONDS,
+    HOLDS_SECONDS,
     IDLE_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
@@ -119,16 +120,21 @@ class Leases:
         """Time since boot from which leases may be renewed again."""
         self._first_end = 0.0
         """Time since boot before which no lease ends."""
+        self._look_at = 0.0
+        """Time since boot from which what is held is looked at again."""
 
     def renew(self) -> list[ActiveLine]:
         """Renew those that are not new, in one statement, if it is time; return the lines that are no longer ours.
 
-        What somebody has locked is tried again in a moment.
+        What somebody has locked is tried again in a moment. More often it looks at what lines hold while they go on.
 
         Raises:
             django.db.Error: nobody knows what has been renewed.
         """
         before = boot_clock.since_boot()  # by the database's clock they last longer
+        if before >= self._look_at:
+            self._look_at = before + HOLDS_SECONDS
+            self._look_at_holds(before)
         if before < self._renewal_at:
             return []
         old = [line for line in self._lines.values() if before >= line.renewed_at + RENEWAL_SECONDS]
@@ -140,6 +146,17 @@ class Leases:
         self._renewal_at = before + (RENEWAL_SECONDS if all(renewed.values()) else DATABASE_RETRY_SECONDS)
         self._first_end = 0.0
         return [line for line in lines if line.id not in renewed]
+
+    def _look_at_holds(self, now: float) -> None:
+        """Let what is held be due if somebody has ended its pause, or changed where it goes (contract 4.9, 5.11)."""
+        holds = {
+            hold.delivery_id: line.holds
+            for line in self._lines.values()
+            for hold in line.holds.resting(now)
+            if hold.delivery_id not in line.holds.changed
+        }
+        for delivery_id in ended_pauses([*holds]) if holds else ():
+            holds[delivery_id].end_pause(delivery_id)
 
     def lapse(self, line: ActiveLine) -> None:
         """Note that a request of the line was ended with its lease: the next worker recovers it.

@@ -13,7 +13,9 @@ from delivery.limits import (
     KEYS_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
+    LONG_TURN_SECONDS,
     LONG_WAIT_SECONDS,
+    LONGEST_TURN_SECONDS,
     MAX_OF_KEY,
     MIN_PAGE,
     RATE_LIMITED_PAGE,
@@ -49,6 +51,10 @@ class Holds(dict[int, ActiveHold]):
             reason,
             delivery.destination.config_version,
         )
+
+    def end_pause(self, delivery_id: int) -> None:
+        """Let the delivery be tried again now."""
+        self[delivery_id] = replace(self[delivery_id], until=boot_clock.since_boot())
 
     def end(self, delivery_id: int) -> None:
         """Let others overtake the delivery."""
@@ -225,9 +231,24 @@ class ActiveLine:
         """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
         if self.stopping or self.rest is not None or self.is_outdated:
             return True
-        if not self.is_over or self.hangs(boot_clock.since_boot()):
+        if not self.is_over:
             return False
-        return not any(slot.paced_for is not None for slot in self.slots)
+        now = boot_clock.since_boot()
+        if now >= self.taken_at + LONGEST_TURN_SECONDS:
+            return True
+        return not (self.hangs(now) or any(slot.paced_for is not None for slot in self.slots))
+
+    def avoid_what_hangs(self) -> None:
+        """Let slots start nothing more in this turn of what hangs, if its turn has been over for long."""
+        if not self.is_over or (now := boot_clock.since_boot()) < self.taken_at + LONG_TURN_SECONDS:
+            return
+        for slot in self.slots:
+            if slot.in_flight and slot.has_waited(now, HANGS_SECONDS):
+                self.slot_shares.avoided.add(self._share_of(slot.in_flight))
+
+    def _share_of(self, delivery: Outgoing) -> int | str:
+        """Return what hangs if this delivery does: its ordering key, otherwise its subscription."""
+        return delivery.ordering_key if self.is_keyed else delivery.destination.subscription_id
 
     def hold(self, delivery: Outgoing, pause: float, reason: str = "") -> None:
         """Let nothing of its key overtake `delivery`, which is tried again after a pause.
@@ -299,7 +320,10 @@ class ActiveLine:
     def may_try(self, delivery: Outgoing) -> bool:
         """Whether it may be sent beside the requests in flight: a half-open subscription has one (contract 5.6)."""
         to = delivery.destination
-        return self.claim.concurrency == 1 or (to.subscription_id, to.config_version) not in self.tried
+        if self.claim.concurrency == 1:
+            return True
+        is_avoided = self._share_of(delivery) in self.slot_shares.avoided
+        return not is_avoided and (to.subscription_id, to.config_version) not in self.tried
 
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""

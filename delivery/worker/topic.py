@@ -100,6 +100,7 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
         line.page_size = min(max(MIN_PAGE, 2 * len(line.slots), int(will_send)), line.claim.capacity)
         yield Read()
     while not line.must_stop() and line.has_room(slot):
+        line.avoid_what_hangs()
         if taken := take():
             return taken
         # In a retry line only time brings more work, which the sweep watches; in that of a reply nothing does.

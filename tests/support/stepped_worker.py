@@ -176,6 +176,10 @@ class SteppedWorker:
         self.go()
         return [line.id for line in taken]
 
+    def hint(self) -> None:
+        """Let its lines know of new work, as a publisher does."""
+        self._rounds.want("topic", [line.id for line in self.lines], None)
+
     def answer_all(self, results: Mapping[Request, int | str]) -> None:
         """Let requests be answered in one round, unless their lease has ended: with a status, or not, and why."""
         self._rounds.answered(self.wire.late())

@@ -1,6 +1,7 @@
 """A CONCURRENT subscriber: several of its deliveries at a time, in no order, and nothing else is different (4.13)."""
 
 import resource
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -8,11 +9,13 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
+from broker_project.core import boot_clock
 from broker_project.stack.load.receiver import Gate, Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.limits import MAX_EXTRA_SLOTS, MAX_IN_FLIGHT
+from delivery.limits import HOLDS_SECONDS, MAX_EXTRA_SLOTS, MAX_IN_FLIGHT
 from delivery.models import Attempt, Delivery, Hold, Line, PageRead
+from delivery.operations import cancel, try_now
 from delivery.statuses import DeliveryStatus
 from delivery.worker import leases, rounds
 from delivery.worker.buffer import BodyBudget, PageRequest
@@ -24,6 +27,7 @@ from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import subscriber, subscription
+from tests.support.stepped_worker import Request, SteppedWorker
 
 pytestmark = pytest.mark.behaviour("4.13")
 
@@ -263,3 +267,41 @@ def test_idle_lines_stay_for_less_time_the_more_slots_there_are(
 ) -> None:
     monkeypatch.setattr(leases, "IDLE_SECONDS", 5.0)
     assert leases.idle_seconds(lines, extra_slots) == seconds
+
+
+def try_it(delivery_id: int) -> None:
+    try_now([delivery_id])
+
+
+def change_its_path(delivery_id: int) -> None:
+    wanted = Delivery.objects.get(pk=delivery_id).subscription
+    assert wanted
+    wanted.endpoint += "/changed"
+    wanted.save()
+
+
+def cancel_it(delivery_id: int) -> None:
+    cancel([delivery_id], reason="unwanted")
+
+
+@pytest.mark.behaviour("4.9", "5.11")
+@pytest.mark.parametrize(("act", "again"), [(try_it, True), (change_its_path, True), (cancel_it, False)])
+def test_a_line_that_goes_on_hears_what_becomes_of_what_it_holds(
+    wanted: Subscription,
+    long_pauses: None,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[int], object],
+    again: bool,
+) -> None:
+    broker.publish_numbered(wanted.event_type, 2)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    held, hanging = requests
+    worker.answer_all({held: 503})
+    act(held.delivery_id)
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + HOLDS_SECONDS)
+    worker.go()
+    assert [one.delivery_id for one in requests[2:]] == [held.delivery_id] * again
+    assert (worker.wire.in_flight[0], Hold.objects.count(), len(worker.lines)) == (hanging, again, 1)
