@@ -159,7 +159,7 @@ started AS (
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
 -- the settle that marks one of these deliveries is written behind the note, and waits.
 -- if has_concurrent
--- A line that sends several at a time may never end its turn, since one of them always waits: so its old notes are
+-- The turn of a line that sends several at a time may take minutes, since one of them always waits: its old notes are
 -- deleted, and what it has taken already is noted again. For a worker that has lost a line nothing is deleted.
 concurrent AS MATERIALIZED (
   SELECT l.id, l.epoch FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
