@@ -51,11 +51,14 @@ MIN_STATEMENT_SECONDS: Final = 1.0
 # A turn
 TURN_SECONDS: Final = 30.0
 """A line stays with a worker for this time at most: then another one may take it (contract 4.14)."""
-LONG_TURN_SECONDS: Final = 300.0
+LONG_TURN_SECONDS: Final = 120.0
 """A line of which several are sent at a time goes on for longer while one of its requests hangs, so that the others do
-not wait for it. From this time on nothing more is started of what hangs, until none does."""
+not wait for it. From this time on it goes on only while one has not been answered for `DRAIN_SECONDS`, and nothing more
+is started of what that one is of."""
+DRAIN_SECONDS: Final = 5.0
+"""For so long, at most, others may wait for an answer at the end of a long turn."""
 LONGEST_TURN_SECONDS: Final = LONG_TURN_SECONDS + MAX_TIMEOUT_SECONDS
-"""Nothing more is started at all: everything that hung in time has ended."""
+"""From this time on nothing more is started: what was avoided first has ended."""
 MIN_LINK_SECONDS: Final = 0.02
 """The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
 little."""
@@ -152,7 +155,7 @@ TAKEOVER_SECONDS: Final = 10.0
 6.2): longer than a worker takes to restart, and half of the lease that a crash costs anyway."""
 AWAKE_SECONDS: Final = 5
 """A lost wake-up can suppress others for this time; the sweep does not wait for it."""
-OWNED_SECONDS: Final = 120
+OWNED_SECONDS: Final = 300
 """Longer than a turn and its last request: for this time publishers tell a worker of new work in a line that it runs.
 """
 LISTEN_SECONDS: Final = 1.0

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from delivery.limits import (
     ASKED_SECONDS,
+    DRAIN_SECONDS,
     HANGING_SECONDS,
     MAX_LINE_BYTES,
     MAX_PAGE_DELIVERIES,
@@ -328,7 +329,7 @@ class SlotShares:
     """How the slots of one line are shared among subscriptions; times are seconds since boot."""
 
     slots: int = 1
-    avoided: set[int | str] = field(default_factory=set)
+    avoided: set[Any] = field(default_factory=set)
     """Subscriptions, or ordering keys, of which nothing more is started in this turn."""
     _since: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When each request in flight to a subscription was decided on, oldest first."""
@@ -362,9 +363,10 @@ class SlotShares:
         return self._answered_at.get(subscription_id, float("-inf")) < since[0]
 
     def hanging(self, now: float) -> dict[int, float]:
-        """Return the full subscriptions whose oldest request has hung for long, and for how long."""
+        """Return the subscriptions that are full and hang for long, with for how long, and those that are avoided."""
         waits = {key: now - since[0] for key, since in self._since.items() if since and self.is_full(key)}
-        return {subscription_id: wait for subscription_id, wait in waits.items() if wait >= HANGING_SECONDS}
+        hanging = {subscription_id: wait for subscription_id, wait in waits.items() if wait >= HANGING_SECONDS}
+        return dict.fromkeys(self.avoided, 2 * DRAIN_SECONDS) | hanging
 
 
 class RateLimiter:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker_project.core import boot_clock
-from delivery.dispatch.claim import ActiveHold, Claim
+from delivery.dispatch.claim import Claim
 from delivery.dispatch.notify import Link
 from delivery.limits import (
+    DRAIN_SECONDS,
     HANGS_SECONDS,
     KEYS_SECONDS,
     LEASE_MARGIN_SECONDS,
@@ -26,60 +27,9 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
+from delivery.worker.holds import Holds
 from delivery.worker.isolation import Isolation
 from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot, SlotState
-
-
-class Holds(dict[int, ActiveHold]):
-    """By delivery: what of a line must not be overtaken within its key (contract 4.7, 4.8, 4.12)."""
-
-    def __init__(self, claim: Claim) -> None:
-        super().__init__({hold.delivery_id: hold for hold in claim.holds})
-        self._line_id = claim.line_id
-        self.changed: dict[int, ActiveHold] = {}
-        """Those that have to be written, or deleted, with the next settle."""
-
-    def add(self, delivery: Outgoing, pause: float, reason: str) -> None:
-        """Hold a delivery, which is tried again after a pause; without a reason it has not failed."""
-        self[delivery.id] = self.changed[delivery.id] = ActiveHold(
-            self._line_id,
-            delivery.id,
-            delivery.ordering_key,
-            self.failures_of(delivery.id) + bool(reason),
-            pause,
-            boot_clock.since_boot() + pause,
-            reason,
-            delivery.destination.config_version,
-        )
-
-    def end_pause(self, delivery_id: int) -> None:
-        """Let the delivery be tried again now."""
-        self[delivery_id] = replace(self[delivery_id], until=boot_clock.since_boot())
-
-    def end(self, delivery_id: int) -> None:
-        """Let others overtake the delivery."""
-        if hold := self.pop(delivery_id, None):
-            self.changed[delivery_id] = replace(hold, pause=None)
-
-    def failures_of(self, delivery_id: int) -> int:
-        """Return how often in a row a delivery has failed, and was held for it."""
-        hold = self.get(delivery_id)
-        return hold.failures if hold else 0
-
-    def resting(self, now: float) -> list[ActiveHold]:
-        """Return those that are not due."""
-        return [hold for hold in self.values() if hold.until > now]
-
-    def due(self, now: float) -> list[int]:
-        """Return the deliveries that are due, oldest first."""
-        return sorted(hold.delivery_id for hold in self.values() if hold.until <= now)
-
-    def first_of_keys(self) -> dict[str, int]:
-        """Return by ordering key which of its deliveries is sent first."""
-        first: dict[str, int] = {}
-        for hold in self.values():
-            first[hold.ordering_key] = min(hold.delivery_id, first.get(hold.ordering_key, hold.delivery_id))
-        return first
 
 
 @dataclass(slots=True)
@@ -217,8 +167,18 @@ class ActiveLine:
         return not self.holds and any(slot.state is SlotState.IDLE for slot in self.slots)
 
     def hangs(self, now: float) -> bool:
-        """Whether a slot has waited for long."""
-        return any(slot.has_waited(now, HANGS_SECONDS) for slot in self.slots)
+        """Whether a slot has waited for long: so long that the others do not wait with it."""
+        seconds = HANGS_SECONDS if now < self.taken_at + LONG_TURN_SECONDS else DRAIN_SECONDS
+        return any(slot.has_waited(now, seconds) for slot in self.slots)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its turn has to end, whatever waits."""
+        return now >= self.taken_at + LONGEST_TURN_SECONDS
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether another turn may find something to send at once."""
+        return self.buffer.has_more or self.has_hint or self.is_outdated or bool(self.slot_shares.avoided)
 
     @property
     def is_read_out(self) -> bool:
@@ -234,7 +194,7 @@ class ActiveLine:
         if not self.is_over:
             return False
         now = boot_clock.since_boot()
-        if now >= self.taken_at + LONGEST_TURN_SECONDS:
+        if self.is_overdue(now):
             return True
         return not (self.hangs(now) or any(slot.paced_for is not None for slot in self.slots))
 
@@ -243,7 +203,7 @@ class ActiveLine:
         if not self.is_over or (now := boot_clock.since_boot()) < self.taken_at + LONG_TURN_SECONDS:
             return
         for slot in self.slots:
-            if slot.in_flight and slot.has_waited(now, HANGS_SECONDS):
+            if slot.in_flight and slot.has_waited(now, DRAIN_SECONDS):
                 self.slot_shares.avoided.add(self._share_of(slot.in_flight))
 
     def _share_of(self, delivery: Outgoing) -> int | str:
@@ -344,7 +304,7 @@ class ActiveLine:
             deferred_next=self.deferred_next,
             busy=[*taken_by(staying), *(hold.delivery_id for hold in resting)],
             taken=taken_by(self.slots),
-            left_out=[*self.left_out],
+            left_out=[*self.left_out, *self.slot_shares.avoided] if not self.is_keyed else (),
             is_concurrent=self.claim.concurrency > 1,
             walk=self._walk([hold.ordering_key for hold in resting]) if self.is_keyed else None,
             mark_as=self.numbers.last + 1 if marks else None,
@@ -356,7 +316,8 @@ class ActiveLine:
         keys = 2 * self.claim.concurrency
         per_key = max(1, min(self.page_size // keys, MAX_OF_KEY))
         last_used = min(self.numbers.given.values(), default=self.numbers.last + 1) - 1
-        return KeyWalk(self.next_key, keys, per_key, held, [*self.keys_in_the_way.union(held)], last_used)
+        unread = [*held, *self.slot_shares.avoided]
+        return KeyWalk(self.next_key, keys, per_key, unread, [*self.keys_in_the_way.union(unread)], last_used)
 
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a held delivery that may no longer be sent holds nothing up."""

@@ -226,7 +226,7 @@ def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step
     leaves out endpoints that keep half of the slots waiting.
     """
     line, cycle = slot.line, Cycle(group, group.in_turn(shuffle, slot.line.slot_shares), group.uncertain)
-    while cycle.left and not line.stopping:
+    while cycle.left and not (line.stopping or line.is_overdue(boot_clock.since_boot())):
         delivery = group.delivery(cycle.left[0], tried=cycle.tried, uncertain=cycle.uncertain)
         if delivery.needs_isolation and not (yield from is_isolated(slot, delivery)):
             return

@@ -317,7 +317,7 @@ class Rounds:
         is_held = len(held) >= line.claim.concurrency
         if is_held:
             log.info("line.held", line_id=line.id, delivery_ids=held)
-        has_more = not is_held and line.rest is None and (line.buffer.has_more or line.has_hint or line.is_outdated)
+        has_more = not is_held and line.rest is None and line.may_have_more
         log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
         self._forget(line)
         return Released(line.id, line.claim.queue, line.link, has_more)

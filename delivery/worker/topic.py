@@ -139,7 +139,7 @@ def is_isolated(slot: Slot, delivery: Outgoing) -> Generator[Step, Reply, bool]:
         slot.paced_for = delivery.destination.subscription_id
         yield Wait(delivery, ISOLATION_WAIT_SECONDS)
         slot.paced_for = None
-        if slot.line.stopping:
+        if slot.line.stopping or slot.line.is_overdue(boot_clock.since_boot()):
             return False
     return True
 

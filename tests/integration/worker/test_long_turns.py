@@ -11,29 +11,33 @@ from broker_project.stack.load.receiver import Receiver
 from delivery.limits import HANGS_SECONDS
 from delivery.worker import leases, line
 from subscriptions.models import EventKind
-from tests.support import broker, factories
+from tests.support import broker, factories, stepped_worker
 from tests.support.stepped_worker import Request, SteppedWorker
 
 pytestmark = pytest.mark.behaviour("4.14")
 
-TURN, LONG, LONGEST = 3.0, 10.0, 16.0
+TURN, DRAIN, LONG, LONGEST = 3.0, 0.6, 10.0, 16.0
 """Seconds, so that this does not take minutes."""
 STEP_SECONDS = HANGS_SECONDS * 0.8
-STEPS = {"slow": 20, "snail": 27, "fast": 1}
+STEPS = {"slow": 20, "snail": 27, "steady": 2, "fast": 1}
 """How long requests take: so that nearly always one hangs."""
+SLOTS = len(STEPS) + 1
+BACKLOG = 40
+"""Messages of the slow kind that are there when nothing more is sent of it: more than fill a page."""
 
 
 class Run:
     """A worker with one line, which always has slow and fast work; what it starts, by step."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, publish: Callable[[Iterable[str]], object]) -> None:
-        self.step = 0
+        self.step, self.backlog_in = 0, 0
         self.started: list[set[str]] = [set()]
         self._publish = publish
         self._ends: dict[Request, int] = {}
         self.worker = SteppedWorker("stepped", self._on_request)
         real = boot_clock.since_boot
         monkeypatch.setattr(leases, "TURN_SECONDS", TURN)
+        monkeypatch.setattr(line, "DRAIN_SECONDS", DRAIN)
         monkeypatch.setattr(line, "LONG_TURN_SECONDS", LONG)
         monkeypatch.setattr(line, "LONGEST_TURN_SECONDS", LONGEST)
         monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + self.step * STEP_SECONDS)
@@ -50,6 +54,8 @@ class Run:
             ended = [request for request, step in self._ends.items() if step <= self.step]
             unanswered.difference_update(map(kind_of, ended))
             self._publish({*STEPS} - unanswered | {"fast"})
+            if self.step == self.backlog_in:
+                self._publish(["slow"] * BACKLOG)
             unanswered.update(STEPS)
             self.worker.hint()
             self.worker.answer_all({request: 200 for request in ended if self._ends.pop(request)})
@@ -71,7 +77,7 @@ def publish(request: pytest.FixtureRequest, receiver: Receiver, storage: None) -
     """Return what gives work of some kinds to a line of each sort that sends several at a time."""
     is_queue = request.param == "QUEUE"
     owner = factories.subscriber(
-        processing="SERIAL" if is_queue else request.param, concurrency=4, ordering_key="$$->'Body'->>'key'"
+        processing="SERIAL" if is_queue else request.param, concurrency=SLOTS, ordering_key="$$->'Body'->>'key'"
     )
     types = {name: factories.event_type(kind=EventKind.QUEUE if is_queue else EventKind.TOPIC) for name in STEPS}
     for name, event_type in types.items():
@@ -86,9 +92,13 @@ def publish(request: pytest.FixtureRequest, receiver: Receiver, storage: None) -
 def test_a_turn_with_slow_requests_ends_and_others_do_not_wait_for_them(
     publish: Callable[[Iterable[str]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stepped_worker, "MAX_IN_FLIGHT", SLOTS)
     run = Run(monkeypatch, publish)
+    run.backlog_in = int(LONG / STEP_SECONDS) + 2
     assert LONG <= run.until_the_line_is_let_go() < LONGEST
-    assert [step for step, kinds in enumerate(run.started[:-1]) if "fast" not in kinds] == []
+    for kind in ("fast", "steady"):
+        seen = [kind in kinds for kinds in run.started[:-1]]
+        assert (kind, [at for at in range(run.step - 1) if not any(seen[at : at + STEPS[kind]])]) == (kind, [])
 
 
 def test_a_turn_ends_also_if_something_else_is_slow_every_time(
