@@ -81,8 +81,9 @@ def claim_keys(keys: Collection[Key]) -> tuple[dict[Key, KeyUse], set[Key]]:
         return {}, set()
     places = [*keys]
     refused = {places[number - 1] for (number,) in rows(TRY_LOCKS, _columns(places))}
-    # A statement of its own: it sees what was committed before the locks.
-    return earlier_uses(places), refused
+    # A statement of its own: it sees what was committed before the locks. A use that is there needs none: it stays.
+    uses = earlier_uses(places)
+    return uses, refused - uses.keys()
 
 
 def earlier_uses(keys: Sequence[Key]) -> dict[Key, KeyUse]:

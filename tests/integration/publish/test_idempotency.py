@@ -138,6 +138,16 @@ def test_a_running_key_is_refused(client: Client, publisher: Publisher, elsewher
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_repeat_beside_another_repeat_gets_the_first_answer_too(
+    client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
+) -> None:
+    first = publish(client, Idempotency_Key="k")
+    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('key k', %s))", [publisher.pk])
+    repeat = publish(client, Idempotency_Key="k")
+    assert (repeat.status_code, repeat.json()["id"]) == (202, first.json()["id"])
+
+
 @pytest.mark.behaviour("9.7")
 @pytest.mark.django_db(transaction=True)
 def test_a_key_is_not_mistaken_for_a_mailbox(
