@@ -143,7 +143,9 @@ class DeliveryQuery(SearchQuery):
 
 
 deliveries_for = records_of(
-    Delivery.objects.select_related("subscription__subscriber", "hold"), "subscription__subscriber", "subscriber_id"
+    Delivery.objects.select_related("subscription__subscriber", "hold", "line"),
+    "subscription__subscriber",
+    "subscriber_id",
 )
 
 

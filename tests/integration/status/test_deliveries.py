@@ -98,6 +98,12 @@ def test_lists_have_exactly_the_filtered_deliveries(receiving: Subscriber, statu
         assert one.pk in ids(receiver, f"message={one.message_id}{asked}")
 
 
+def test_a_list_takes_as_many_queries_for_many(receiving: Subscriber, django_assert_max_num_queries: Any) -> None:
+    client = client_of()
+    with django_assert_max_num_queries(5):
+        assert len(client.get("/api/v1/deliveries").json()["items"]) > 10
+
+
 @pytest.mark.parametrize("status", [None, *DeliveryStatus.values])
 def test_lists_in_the_admin_hold_the_same(admin: Client, receiving: Subscriber, status: str | None) -> None:
     own = Delivery.objects.filter(subscription__subscriber=receiving, **({"status": status} if status else {}))
