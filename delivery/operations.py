@@ -1,7 +1,7 @@
 """What operators do to deliveries: cancel them, release what is HELD, try others now (contract 1.8, 3.6, 5.11)."""
 
-from collections.abc import Callable, Sequence
-from time import sleep
+from collections.abc import Sequence
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 from django.db import transaction
@@ -16,6 +16,9 @@ SLICE: Final = 5_000
 """Deliveries of each kind in one transaction: a large backlog must not lock its line for long."""
 
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
+
+CANCEL_SECONDS: Final = 5.0
+"""A request cancels for about this time; whoever sent it asks again for the rest."""
 
 BETWEEN_SECONDS: Final = 3 * LOCKED_RETRY_SECONDS
 """Pause between two slices while a worker runs one of the lines, for it to settle what ended."""
@@ -147,14 +150,9 @@ class Cancelled(NamedTuple):
     """Whether every delivery that was unfinished at the start has ended or is asked to."""
 
 
-def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
-    """End every unfinished delivery as CANCELLED; return how many ended, and how many in flight were asked to."""
-    ended, in_flight, _ = cancel_until(lambda: False, subscription_id, reason=reason)
-    return ended, in_flight
-
-
-def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: str) -> Cancelled:
-    """Cancel slice by slice, at least one, until nothing is found or `is_over` returns True."""
+def cancel_deliveries_of(subscription_id: int, *, reason: str, seconds: float = CANCEL_SECONDS) -> Cancelled:
+    """End unfinished deliveries as CANCELLED, slice by slice: at least one, and as many as `seconds` allow."""
+    until = monotonic() + seconds
     ((newest,),) = rows(NEWEST)
     ended, in_flight, since = 0, 0, FROM_THE_FIRST
     while True:
@@ -163,7 +161,7 @@ def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: s
         ended, in_flight = ended + done.ended, in_flight + done.in_flight
         if since == FROM_THE_FIRST and not done.found:
             return Cancelled(ended, in_flight, is_complete=True)
-        if is_over():
+        if monotonic() >= until:
             return Cancelled(ended, in_flight, is_complete=False)
         if done.is_running and done.found >= SLICE:
             sleep(BETWEEN_SECONDS)

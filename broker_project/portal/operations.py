@@ -80,7 +80,8 @@ SUBSCRIPTION: Final = {
     ),
     "cancel-deliveries": Operation(
         label="Cancel unfinished deliveries",
-        done="What waited was cancelled. What is in flight ends so too, unless its answer ends it otherwise.",
+        done="What waited was cancelled, as much as five seconds allow: repeat it while something waits."
+        " What is in flight ends so too, unless its answer ends it otherwise.",
         warning="What waits for this subscription is never sent. This cannot be undone.",
         is_repeatable=True,
     ),

@@ -68,9 +68,13 @@ def _resume(subscription: Subscription) -> str:
 
 
 def _cancel(subscription: Subscription) -> str:
-    ended, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
-    more = f"; {in_flight} in flight will be cancelled unless their answer settles them first" if in_flight else ""
-    return f"Cancelled {plural(ended)}{more}."
+    done = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
+    told = [f"Cancelled {plural(done.ended)}"]
+    if done.in_flight:
+        told.append(f"{done.in_flight} in flight will be cancelled unless their answer settles them first")
+    if not done.is_complete:
+        told.append("there is more, so cancel again")
+    return "; ".join(told) + "."
 
 
 admin.site.unregister([EventType, Subscriber, Subscription])

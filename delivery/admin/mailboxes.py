@@ -34,8 +34,9 @@ from delivery.mailbox.acknowledge import MAX_RECEIPTS, ReceiptCode, nack
 from delivery.mailbox.available import status_if_returned
 from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
 from delivery.mailbox.receipts import Receipt
-from delivery.mailbox.unread import PURGE_SECONDS, purge
+from delivery.mailbox.unread import purge
 from delivery.models import Delivery, Mailbox
+from delivery.operations import CANCEL_SECONDS
 from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.admin.configured import ACTIVATION_COLOURS
@@ -204,7 +205,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         """Ask, then end as CANCELLED all that is in it."""
         box = get_object_or_404(self.get_queryset(request), pk=object_id)
         if request.method == "POST":
-            done = purge(box.pk, seconds=PURGE_SECONDS)
+            done = purge(box.pk, seconds=CANCEL_SECONDS)
             held = f"; {done.in_flight} in flight will be cancelled unless acknowledged" if done.in_flight else ""
             more = "" if done.is_complete else "; there is more, so purge it again"
             return self._done(request, box, f"Cancelled {plural(done.ended)}{held}{more}.", messages.SUCCESS)

@@ -22,7 +22,8 @@ from delivery.mailbox.fetch_messages import MAX_FETCHED, FetchCall, fetch_togeth
 from delivery.mailbox.long_poll import wait_for_messages
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef, encode_receipt, receipt_key
-from delivery.mailbox.unread import PURGE_SECONDS, purge
+from delivery.mailbox.unread import purge
+from delivery.operations import CANCEL_SECONDS
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.credentials.keys import is_usable
 from subscriptions.models import Scope, Subscriber
@@ -203,5 +204,5 @@ def purge_mailbox(request: Request, name: str) -> Response:
     """Purge a mailbox: end all its deliveries as CANCELLED, as many as a few seconds allow."""
     mailbox = mailbox_of(request, name)
     refuse_body(request)
-    ended, in_flight, is_complete = purge(mailbox.pk, seconds=PURGE_SECONDS)
+    ended, in_flight, is_complete = purge(mailbox.pk, seconds=CANCEL_SECONDS)
     return Response({"cancelled": ended, "in_flight": in_flight, "complete": is_complete})

@@ -124,17 +124,18 @@ def send_test_event(request: Request, id: int) -> Response:
 class CancelledSerializer(serializers.Serializer[Any]):
     """How many deliveries were cancelled."""
 
-    cancelled = serializers.IntegerField(help_text="Ended as CANCELLED.")
+    cancelled = serializers.IntegerField(source="ended", help_text="Ended as CANCELLED.")
     in_flight = serializers.IntegerField(help_text="In flight: end so, unless their answer ends them otherwise.")
+    complete = serializers.BooleanField(source="is_complete", help_text="False: there is more. Call again.")
 
 
 @_operation(request=None, responses=CancelledSerializer)
 def cancel_deliveries(request: Request, id: int) -> Response:
-    """Cancel all unfinished deliveries of a subscription; then it can be deleted."""
+    """Cancel the unfinished deliveries of a subscription, as many as a few seconds allow; then it can be deleted."""
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
     refuse_body(request)
-    cancelled, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
-    return Response({"cancelled": cancelled, "in_flight": in_flight})
+    done = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
+    return Response(CancelledSerializer(done).data)
 
 
 @_operation(request=None, responses=DeliverySerializer, problems=["not_held"])

@@ -12,7 +12,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import subscriptions_with
 from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted
-from delivery.operations import Cancelled, cancel_until
+from delivery.operations import Cancelled, cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Subscription
 
 EXPIRE_BATCH: Final = 1_000
@@ -32,9 +32,6 @@ RETURN_PER_END: Final = 200
 """Timed-out deliveries of each subscription that are looked at, from the oldest and from the newest on."""
 WALK_STEP: Final = 500
 """Further fetched deliveries that each run looks at, one run after the other, to reach those in between."""
-
-PURGE_SECONDS: Final = 5.0
-"""Of one request; the client asks again if more is left."""
 
 MAILBOXES: Final = """
 boxes AS MATERIALIZED (
@@ -175,7 +172,7 @@ def purge(subscriber_id: int, *, seconds: float) -> Cancelled:
     ended = in_flight = 0
     its = Subscription.objects.filter(subscriber=subscriber_id, delivery_mode=DeliveryMode.PULL).order_by("pk")
     for subscription_id in its.values_list("pk", flat=True):
-        done = cancel_until(lambda: monotonic() >= until, subscription_id, reason="purged")
+        done = cancel_deliveries_of(subscription_id, reason="purged", seconds=until - monotonic())
         ended, in_flight = ended + done.ended, in_flight + done.in_flight
         if not done.is_complete:
             return Cancelled(ended, in_flight, is_complete=False)

@@ -4,6 +4,8 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
+from delivery import operations
 from delivery.admin import bulk
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Hold, LineEvent, LineEventKind, Message, QueueGroup
@@ -252,7 +255,7 @@ def test_nothing_is_sent_that_was_cancelled_in_hand(receiver: Receiver, worker: 
     gate = receiver.gate("/a")
     broker.publish_numbered(wanted.event_type, 4)
     wait_until(lambda: receiver.log)
-    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (3, 1)
+    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (3, 1, True)
     gate.open()
     broker.wait_until_done()
     assert broker.statuses(wanted) == [DELIVERED, CANCELLED, CANCELLED, CANCELLED]
@@ -360,7 +363,7 @@ def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered: Subs
 
 @pytest.mark.behaviour("1.8", "3.6")
 def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered: Subscription) -> None:
-    assert cancel_deliveries_of(filtered.pk, reason="unwanted") == (3, 0)
+    assert cancel_deliveries_of(filtered.pk, reason="unwanted") == (3, 0, True)
     assert broker.statuses(filtered) == ["CANCELLED"] * 3
 
 
@@ -517,6 +520,16 @@ def test_those_in_a_pause_are_tried_now_from_the_list_after_a_question(wanted: S
     assert "Try 3 deliveries now?" in admin.post(changelist, asked).text
     assert Delivery.objects.get(pk=deferred.pk).due_at == Hold.objects.get(delivery=held).due_at == later
     assert "Tried now: 3 deliveries." in admin.post(changelist, {**asked, "confirmed": "yes"}, follow=True).text
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_request_cancels_as_much_as_its_time_allows(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.publish_numbered(wanted.event_type, 3)
+    client, address = client_of(wanted.subscriber), f"/api/v1/subscriptions/{wanted.pk}/cancel-deliveries"
+    with monkeypatch.context() as slowly:
+        slowly.setattr(operations, "monotonic", partial(next, count(0, operations.CANCEL_SECONDS)))
+        assert client.post(address).json() == {"cancelled": 3, "in_flight": 0, "complete": False}
+    assert client.post(address).json() == {"cancelled": 0, "in_flight": 0, "complete": True}
 
 
 @pytest.mark.behaviour("5.11")

@@ -89,7 +89,7 @@ def test_failures_of_others_are_announced(pulled: Subscription, name: str, *, is
 def test_a_requested_cancellation_applies_unless_acknowledged(pulled: Subscription, how: str) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
-    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
+    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1, True)
     if how == "acknowledged":
         acknowledge(pulled.subscriber_id, [one.receipt])
     elif how == "returned":

@@ -150,7 +150,7 @@ def test_what_leaves_nothing_to_send_is_settled_with_others_and_a_page(
 def test_cancelling_in_flight(wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
+    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1, True)
     assert broker.statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
     broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **answered)])
     assert broker.statuses(wanted) == [end, CANCELLED, CANCELLED]
