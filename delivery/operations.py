@@ -8,7 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.filing import HISTORY_LINE, end_deliveries
+from delivery.filing import HISTORY_LINE, LINE, end_deliveries
 from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.statuses import WaitsFor
 
@@ -264,7 +264,7 @@ def release_one(delivery_id: int) -> None:
         raise NotHeld("Only HELD deliveries can be released, and this one is not HELD.")
 
 
-TRY_NOW: Final = """
+TRY_NOW: Final = f"""
 WITH asked AS MATERIALIZED (
   SELECT d.id, d.line_id, d.group_id FROM delivery_open d
    WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'PENDING' ORDER BY d.id FOR UPDATE),
@@ -282,7 +282,7 @@ deferred AS (
    WHERE d.id = ANY (ARRAY(SELECT id FROM asked)) AND d.closed_on = '9999-12-31' AND d.waits_for = 'RETRY'
      AND d.due_at > clock_timestamp()
   RETURNING d.id)
-SELECT a.id, a.line_id FROM asked a
+SELECT a.id, l.queue, l.id FROM asked a CROSS JOIN {LINE.format("a.line_id")} l
  WHERE a.id IN (SELECT id FROM held UNION SELECT id FROM deferred) OR a.group_id IN (SELECT id FROM groups)
 """
 """Ends the pauses of those that wait to be tried again; a group waits as a whole."""
@@ -298,10 +298,10 @@ def try_now(delivery_ids: Sequence[int]) -> list[int]:
     Statuses, pauses, suspensions and rate limits hold as ever.
     """
     with transaction.atomic():
-        queues: dict[int, str] = dict(rows(LOCK_LINES_OF, [[*delivery_ids]]))
-        tried = rows(TRY_NOW, [[*delivery_ids]])
-        notify.wake_after_commit((queues[line_id], line_id) for _, line_id in tried)
-    return sorted(delivery_id for delivery_id, _ in tried)
+        rows(LOCK_LINES_OF, [[*delivery_ids]])
+        tried = rows(TRY_NOW, [[*delivery_ids]])  # a settle that was waited for may have moved one to another line
+        notify.wake_after_commit((queue, line_id) for _, queue, line_id in tried)
+    return sorted(delivery_id for delivery_id, *_ in tried)
 
 
 def try_one_now(delivery_id: int) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import IntegrityError, models, transaction
 from django.db.models.functions import Now
@@ -30,6 +31,7 @@ from tests.support import broker, factories
 from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
+from tests.support.database import in_other_thread
 from tests.support.factories import subscription
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -520,6 +522,23 @@ def test_those_in_a_pause_are_tried_now_from_the_list_after_a_question(wanted: S
     assert "Try 3 deliveries now?" in admin.post(changelist, asked).text
     assert Delivery.objects.get(pk=deferred.pk).due_at == Hold.objects.get(delivery=held).due_at == later
     assert "Tried now: 3 deliveries." in admin.post(changelist, {**asked, "confirmed": "yes"}, follow=True).text
+
+
+@pytest.mark.behaviour("5.11")
+def test_what_goes_to_the_retry_line_meanwhile_is_tried_there(
+    wanted: Subscription, elsewhere: psycopg.Connection[object]
+) -> None:
+    broker.publish_numbered(wanted.event_type, 1)
+    one, retries = Delivery.objects.get(), broker.retry_line_of(wanted.subscriber)
+    elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR NO KEY UPDATE", [one.line_id])
+    with in_other_thread(lambda: try_now([one.pk])) as tried:
+        elsewhere.execute(
+            "UPDATE delivery_open SET line_id = %s, waits_for = 'RETRY', due_at = clock_timestamp() + interval '1 h'",
+            [retries.pk],
+        )
+        elsewhere.commit()
+    assert tried.result() == [one.pk]
+    assert broker.lines_with_due_work() == [retries.pk]
 
 
 @pytest.mark.behaviour("1.8")
