@@ -165,7 +165,7 @@ class Selection:
 
     def arguments(self, until: dt.datetime) -> dict[str, Any]:
         """Return the parameters of the statements."""
-        begin = self.begin or EVER[0]
+        begin = max(self.begin or EVER[0], EVER[0])
         return {
             "subscriptions": [*self.subscription_ids],
             "statuses": [*self.statuses],

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from functools import partial
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
@@ -154,9 +154,14 @@ class MomentField(serializers.DateTimeField):
     default_error_messages = {"invalid": "A time is given with its zone, as in 2026-12-24T18:00:00Z."}
 
     def enforce_timezone(self, value: datetime) -> datetime:
-        """Return the time in our zone; refuse one without a zone, which DRF would take for ours."""
+        """Return the time in our zone; refuse one without a zone, which DRF would take for ours.
+
+        Refuse the first and the last year that there is, too: a range is looked at with what is next to it.
+        """
         if value.tzinfo is None:
             self.fail("invalid")
+        if value.year in {MINYEAR, MAXYEAR}:
+            self.fail("overflow")
         return super().enforce_timezone(value)
 
 

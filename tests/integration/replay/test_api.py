@@ -79,6 +79,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         {"subscription": "own", "statuses": ["REDUNDANT"]},
         {"subscription": "own", "from": "2026-01-02T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
         {"subscription": "own", "from": "yesterday"},
+        {"subscription": "own", "from": "0001-01-01T00:00:00Z"},
         {"subscription": "own", "from": "2026-01-02T00:00:00"},
         {"subscription": "own", "to": "2026-01-02"},
         {"subscription": "own", "max_per_second": 0},
@@ -220,7 +221,8 @@ def test_the_confirmed_selection_is_the_counted_one(admin: Client, rejected: Del
 
 
 def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Subscription) -> None:
-    counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
+    asked = {"subscription": shop.pk, "statuses": ["EXPIRED"], "begin": "0001-01-01"}  # what is before it is no date
+    counted = client_of_admin().post(NEW, asked).content.decode()
     assert "0 deliveries." in counted
     assert "Start replay" not in counted
 

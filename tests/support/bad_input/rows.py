@@ -303,7 +303,10 @@ QUERIES: Final = [
     ),
     *(
         _listed(f"the range {query}", "summaries/volume", query)
-        for query in ("from=2026-01-01", "to=0001-01-01T00:00:00%2B14:00", "to=9999-12-31T23:59:59-14:00", "to=a")
+        for query in (
+            *("from=2026-01-01", "to=0001-01-01T00:00:00%2B14:00", "to=9999-12-31T23:59:59-14:00", "to=a"),
+            *("to=0001-01-01T00:00:00Z", "from=9999-12-01T00:00:00Z&to=9999-12-31T01:00:00Z"),
+        )
     ),
     Row("a dry run of sorts", "POST", "/api/v1/event-type-file?dry_run=perhaps", *QUERY, body=b"[]"),
     Row("two dry runs", "POST", "/api/v1/event-type-file?dry_run=true&dry_run=false", *QUERY, body=b"[]"),
