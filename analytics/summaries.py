@@ -28,6 +28,9 @@ BATCH_ROWS: Final = 5_000
 IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
 """A longer file is written to disk before it is sent."""
 
+MAX_FILE_ROWS: Final = 100_000
+"""Rows of a file: the web server holds it whole while it is sent, about 40 MB."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -42,6 +45,13 @@ def rows_between(table: Table, between: Range, values: Mapping[str, Any]) -> Que
         start, end = between.start.date(), (between.end + DAY - dt.timedelta.resolution).date()
     times = {f"{table.time}__gte": start, f"{table.time}__lt": end}
     return rows_of(table).filter(**times, **values).order_by(table.time, "pk")
+
+
+def refusal_of_file(rows: QuerySet[Any]) -> str | None:
+    """Return why these rows are no file, None if they are one."""
+    if rows.order_by()[MAX_FILE_ROWS : MAX_FILE_ROWS + 1].exists():
+        return f"A file has {MAX_FILE_ROWS:,} rows at most. Give a shorter range, or a subscriber or event type."
+    return None
 
 
 def csv_lines(table: Table, rows: QuerySet[Model]) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import VOLUME
 from analytics.run_records import RunFinished, cancel
 from analytics.run_requests import NotARange, current_calendar, request_range
+from analytics.summaries import refusal_of_file
 from analytics.windows import RANGES, Range, latest
 from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission, state_column
 from broker_project.core.admin.theme import (
@@ -257,7 +258,10 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         selection = form.selection(timezone.now())
         if selection is None:
             return HttpResponseBadRequest(form.errors.as_text(), content_type="text/plain")
-        return file_of(summary, selection.rows(summary), selection.range, suffix)
+        rows = selection.rows(summary)
+        if refusal := refusal_of_file(rows):
+            return HttpResponseBadRequest(refusal, content_type="text/plain")
+        return file_of(summary, rows, selection.range, suffix)
 
     def summarize(self, request: HttpRequest) -> HttpResponse:
         """Request a run over the past part of a range, for all subscribers."""

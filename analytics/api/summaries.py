@@ -23,7 +23,7 @@ from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import Table
 from analytics.run_records import RunFinished, cancel
 from analytics.run_requests import NotARange, request_range
-from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, rows_between
+from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, refusal_of_file, rows_between
 from analytics.windows import Range, latest
 from broker_project.core.api.fields import (
     MomentField,
@@ -107,8 +107,10 @@ def read_summary(request: Request, name: str) -> Response:
     responses={(200, CSV): OpenApiTypes.STR, (200, PARQUET): OpenApiTypes.BINARY},
 )
 def download_summary(request: Request, name: str, suffix: str) -> HttpResponseBase:
-    """Download a summary: all its rows within a range, as CSV or Parquet."""
+    """Download a summary: its rows within a range, 100,000 at most, as CSV or Parquet."""
     summary, within, rows = _selected(name, query_of(request, RangeQuery))
+    if refusal := refusal_of_file(rows):
+        raise InvalidQuery({"from": refusal})
     return file_of(summary, rows, within, suffix)
 
 

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pyarrow import parquet
 
+from analytics import summaries
 from analytics.models import Run, RunKind, RunWindow, rows_of
 from analytics.pipeline.job import midnight
 from analytics.pipeline.tables import RELIABILITY
@@ -73,6 +74,21 @@ def test_parquet_keeps_types_and_csv_writes_maps_as_json(management: Client) -> 
     text = whole(management, f"summaries/reliability.csv?{TODAY}").decode()
     assert '"{""DELIVERED"": 3}"' in text
     assert "2026-05-04T12:00:00+00:00" in text
+
+
+def test_a_file_has_a_limit_that_its_refusal_names(
+    management: Client, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summaries, "MAX_FILE_ROWS", 1)
+    for number in range(2):
+        assert whole(management, f"summaries/reliability.csv?{TODAY}")
+        stored_summaries.reliability(NOON + number * HOUR, BILLING, DELIVERED=1)
+    refused = management.get(f"/api/v1/summaries/reliability.csv?{TODAY}")
+    assert (refused.status_code, "shorter range" in refused.text) == (400, True)
+    page = admin.get(f"{PAGE}volume.csv{THAT_DAY}")
+    assert page.status_code == 200
+    page = admin.get(f"{PAGE}reliability.csv{THAT_DAY}")
+    assert (page.status_code, "shorter range" in page.text) == (400, True)
 
 
 def test_an_empty_range_is_a_file_of_its_header(management: Client) -> None:
