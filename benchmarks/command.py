@@ -17,6 +17,7 @@ from benchmarks.scenarios import horizon, mailbox, publish, queue, retries, scal
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import running_stack
+from broker_project.stack.variables import forget_variables
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()
@@ -69,9 +70,7 @@ def main(*arguments: str) -> int:
     if options.list:
         print("\n".join(f"{name:<18} {about}" for name, about in ABOUT.items()))
         return 0
-    # The stack is measured as it comes, with its own stores and without summaries in between.
-    for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
-        del os.environ[name]
+    forget_variables()  # the stack is measured as it comes, and without summaries in between
     os.environ["BROKER_SUMMARIES"] = "0"
     named = [name for names in options.scenarios for name in names]
     chosen = named or [name for name in SCENARIOS if name not in LONG]

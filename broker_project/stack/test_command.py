@@ -18,6 +18,7 @@ from broker_project.core.subprocesses import die_with, lower_priority
 from broker_project.stack.folders import ROOT, STATE, StackFolder, is_alive, is_locked
 from broker_project.stack.ports import LOOPBACK_NETWORKS
 from broker_project.stack.stores import running_stores
+from broker_project.stack.variables import forget_variables
 
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
@@ -250,8 +251,7 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
     """Run temporary servers; give their folder and the variables of tests. The user's variables are ignored."""
     runs = STATE / "test"
     folder = runs / str(os.getpid())
-    for name in [name for name in os.environ if name.startswith("BROKER_")]:
-        del os.environ[name]
+    forget_variables()
     for stale in runs.glob("*"):
         if not is_alive(int(stale.name)) and not is_locked(StackFolder(stale).lock):
             shutil.rmtree(stale, ignore_errors=True)

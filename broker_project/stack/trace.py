@@ -38,6 +38,7 @@ from broker_project.stack.load.receiver import running_receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.running_stack import running_stack
 from broker_project.stack.supervisor import Service
+from broker_project.stack.variables import forget_variables
 
 FILE: Final = "TRACE_FILE"
 FOLDER: Final = STATE / "trace"
@@ -78,10 +79,9 @@ class TracedCall:
 def trace() -> int:
     """Run a stack with one traced worker, publish events to one subscriber, and print what the worker called.
 
-    The stack has its own empty servers: your `DATABASE_URL` and `REDIS_URL` are not used.
+    The stack has its own empty servers and default settings: your variables are not used.
     """
-    for name in ("DATABASE_URL", "REDIS_URL", "BROKER_ALLOWED_NETWORKS"):
-        os.environ.pop(name, None)
+    forget_variables()
     calls = FOLDER / "calls.json"
     with (
         running_receiver() as receiver,

@@ -45,6 +45,12 @@ def variables_of_running(folder: StackFolder) -> dict[str, str]:
     return {FLOWER_LOGIN: flower_login(settings)} | variables(settings, stores, settings.chosen_port("web"))
 
 
+def forget_variables() -> None:
+    """Delete the user's variables from the environment: a stack then has servers of its own and default settings."""
+    for name in [name for name in os.environ if name.startswith("BROKER_") or name in REQUIRED]:
+        del os.environ[name]
+
+
 def flower_login(settings: StackSettings) -> str:
     """Return the login (`name:password`) of the stack's Flower."""
     return f"{ADMIN}:{settings.secret('Flower password', PASSWORD_BYTES)}"

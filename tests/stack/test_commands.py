@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from broker_project.stack.test_command import (
     SHIPPED,
     WITH_BROKERS,
     Step,
+    prepared,
     run_in_parallel,
 )
 
@@ -69,6 +71,19 @@ def test_steps_end_with_the_interrupted_command(tmp_path: Path, niceness: int) -
     with pytest.raises(KeyboardInterrupt):
         run_in_parallel([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+def test_tests_run_on_servers_of_their_own_whatever_variables_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_command, "STATE", tmp_path)
+    of_the_operator = {"DATABASE_URL": "postgres://broker@127.0.0.1:1/broker", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    given = {**of_the_operator, "BROKER_RETENTION_DAYS": "1"}
+    with mock.patch.dict(os.environ, given), prepared() as (_, variables):
+        kept = [name for name in os.environ if name.startswith("BROKER_") or name in of_the_operator]
+    assert kept == []
+    assert variables["DATABASE_URL"].startswith("postgres://broker:")
+    assert variables["REDIS_URL"].startswith("redis://:")
 
 
 def test_fault_tests_are_in_the_folders_with_stacks() -> None:
@@ -138,7 +153,8 @@ def test_trace_follows_a_delivery_in_a_real_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trace, "FOLDER", tmp_path)
-    assert trace.trace() == 0
+    with mock.patch.dict(os.environ):
+        assert trace.trace() == 0
     printed = capsys.readouterr().out
     for file, function in (trace.CLAIM, trace.REQUEST, trace.WAIT, trace.RELEASE):
         assert file in printed
