@@ -137,7 +137,12 @@ class Child:
     def rotate_log(self) -> None:
         """Move the log aside if it is large, and keep one older log."""
         if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
-            self.log.with_suffix(".log.1").write_bytes(self.log.read_bytes())
+            older = self.log.with_suffix(".log.1")
+            try:
+                older.write_bytes(self.log.read_bytes())
+            except OSError:
+                older.unlink(missing_ok=True)  # part of a log would take the last space of a full disk
+                raise
             os.truncate(self.log, 0)
 
     def _spawn(self) -> None:
@@ -235,10 +240,25 @@ class Supervisor:
         while not self._ended.wait(CHECK_SECONDS):
             checks += 1
             for child in self:
-                try:
+                with self._reported(child, f"{child.service.name} had ended and cannot start"):
                     if child.restart_if_ended():
-                        self._say(f"{child.service.name} had ended: started again (log: {child.log})")
-                except (OSError, StackError) as problem:
-                    self._say(f"{child.service.name} had ended and cannot start: {problem}")
+                        self._report(child, f"{child.service.name} had ended: started again (log: {child.log})")
                 if checks % CHECKS_PER_LOG_ROTATION == 0:
-                    child.rotate_log()
+                    with self._reported(child, f"{child.log} cannot be rotated"):
+                        child.rotate_log()
+
+    @contextmanager
+    def _reported(self, child: Child, failure: str) -> Iterator[None]:
+        """Report what fails inside, and go on."""
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001 - the next check tries again, whatever it was
+            self._report(child, f"{failure}: {problem}")
+
+    def _report(self, child: Child, text: str) -> None:
+        """Say something about a process. If standard error is closed or full, write it to the log of the process."""
+        try:
+            self._say(text)
+        except (OSError, ValueError):
+            with suppress(OSError), child.log.open("a") as log:
+                log.write(f"broker: {text}\n")

@@ -1,5 +1,6 @@
 """Processes are started in order, restarted, and never left behind."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from broker_project.stack.folders import ROOT, StackFolder, is_alive
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.stores import supervised
-from broker_project.stack.supervisor import DidNotStart, Service, Supervisor
+from broker_project.stack.supervisor import Child, DidNotStart, Service, Supervisor
 
 PARENT_AND_CHILD = (
     "import subprocess, sys, time\n"
@@ -35,6 +36,8 @@ with supervised(StackFolder(folder)) as supervisor:
     sys.stdin.read()
 """
 
+SLEEP = "import time; time.sleep(600)"
+
 
 def has_a_line(path: Path) -> bool:
     return path.exists() and path.read_text().endswith("\n")
@@ -53,7 +56,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 def test_a_start_that_takes_long_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker_project.stack.supervisor.START_HEARTBEAT_SECONDS", 0.01)
     said: list[str] = []
-    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    command = [sys.executable, "-c", SLEEP]
     with supervised(StackFolder(tmp_path), said.append) as supervisor:
         slow = Service("slow", command, is_ready=lambda: len(said) > 1)
         supervisor.start(Service("quick", command), slow)
@@ -71,9 +74,72 @@ def test_killed_process_restarts_with_the_same_environment(supervisor: Superviso
     wait_until(lambda: supervisor["named"].pid not in {None, first})  # it may write before its number is known
 
 
+def kill_and_wait_for_the_next(child: Child) -> None:
+    killed = child.pid
+    child.kill()
+    wait_until(lambda: child.pid not in {None, killed})
+
+
+@pytest.mark.behaviour("11.5")
+@pytest.mark.parametrize(
+    "problem",
+    [OSError(errno.ENOSPC, "no space left"), subprocess.SubprocessError("in a child"), ValueError("not a pid")],
+)
+def test_a_service_that_cannot_start_starts_once_it_can(problem: Exception, tmp_path: Path) -> None:
+    problems: list[Exception] = []
+    said: list[str] = []
+
+    def prepare() -> None:
+        if problems:
+            raise problems.pop()
+
+    with supervised(StackFolder(tmp_path), said.append) as supervisor:
+        supervisor.start(Service("sleeper", python(SLEEP), prepare=prepare))
+        sleeper = supervisor["sleeper"]
+        problems.append(problem)
+        kill_and_wait_for_the_next(sleeper)
+        wait_until(lambda: len(said) == 2)
+    assert said == [
+        f"sleeper had ended and cannot start: {problem}",
+        f"sleeper had ended: started again (log: {sleeper.log})",
+    ]
+
+
+@pytest.mark.behaviour("11.5")
+def test_services_restart_although_standard_error_is_full(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+
+        def say(text: str) -> None:
+            full.write(text.encode())
+
+        with supervised(StackFolder(tmp_path), say) as supervisor:
+            supervisor.start(Service("sleeper", python(SLEEP)))
+            sleeper = supervisor["sleeper"]
+            for _ in range(2):
+                kill_and_wait_for_the_next(sleeper)
+            wait_until(lambda: sleeper.log.read_text().count("sleeper had ended: started again") == 2)
+
+
+@pytest.mark.behaviour("11.5")
+def test_services_restart_although_their_logs_cannot_be_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker_project.stack.supervisor.MAX_LOG_BYTES", 0)
+    monkeypatch.setattr("broker_project.stack.supervisor.CHECKS_PER_LOG_ROTATION", 1)
+    folder, said = StackFolder(tmp_path), list[str]()
+    older = folder.logs / "talker.log.1"
+    older.symlink_to("/dev/full")
+    with supervised(folder, said.append) as supervisor:
+        supervisor.start(Service("talker", python(f"print('started', flush=True); {SLEEP}")))
+        talker = supervisor["talker"]
+        wait_until(lambda: older.is_file() and older.read_text() == "started\n")
+        kill_and_wait_for_the_next(talker)
+    assert said[0] == f"{talker.log} cannot be rotated: [Errno 28] No space left on device"
+
+
 @pytest.mark.parametrize("by", [None, signal.SIGKILL])
 def test_stopped_process_is_not_restarted(supervisor: Supervisor, by: signal.Signals | None) -> None:
-    supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
+    supervisor.start(Service("sleeper", python(SLEEP)))
     sleeper = supervisor["sleeper"]
     first = sleeper.pid
     sleeper.stop(by)
@@ -83,7 +149,7 @@ def test_stopped_process_is_not_restarted(supervisor: Supervisor, by: signal.Sig
 
 
 def test_temporary_services_stop_with_their_context(supervisor: Supervisor) -> None:
-    with supervisor.meanwhile(Service("guest", python("import time; time.sleep(600)"))):
+    with supervisor.meanwhile(Service("guest", python(SLEEP))):
         pid = supervisor["guest"].pid
         assert pid
         assert [child.service.name for child in supervisor] == ["guest"]
