@@ -38,11 +38,16 @@ class Guard:
 
     def watch(self, group: int, death_signal: signal.Signals) -> None:
         """Let the guard end this process group if the supervisor dies."""
-        os.write(self._pipe, f"{group} {int(death_signal)}\n".encode())
+        self._tell(f"{group} {int(death_signal)}\n")
 
     def forget(self, group: int) -> None:
         """Tell the guard that this process group has ended."""
-        os.write(self._pipe, f"{group} 0\n".encode())
+        self._tell(f"{group} 0\n")
+
+    def _tell(self, line: str) -> None:
+        """Send a line to the guard; without effect if it was killed, because services must go on and restart."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, line.encode())
 
     def dismiss(self) -> None:
         """Let the guard end the groups that are left, then exit."""

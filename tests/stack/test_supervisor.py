@@ -137,6 +137,14 @@ def test_services_restart_although_their_logs_cannot_be_rotated(
     assert said[0] == f"{talker.log} cannot be rotated: [Errno 28] No space left on device"
 
 
+@pytest.mark.behaviour("11.5")
+def test_services_restart_although_the_guard_was_killed(supervisor: Supervisor) -> None:
+    supervisor.start(Service("sleeper", python(SLEEP)))
+    supervisor._guard._process.kill()
+    supervisor._guard._process.wait()
+    kill_and_wait_for_the_next(supervisor["sleeper"])
+
+
 @pytest.mark.parametrize("by", [None, signal.SIGKILL])
 def test_stopped_process_is_not_restarted(supervisor: Supervisor, by: signal.Signals | None) -> None:
     supervisor.start(Service("sleeper", python(SLEEP)))
