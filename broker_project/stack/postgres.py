@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
+from psycopg.pq import PGconn, Ping
 
 from broker_project.stack.folders import StackError
 from broker_project.stack.ports import LOOPBACK
@@ -203,6 +204,7 @@ class Postgres:
             command=[*ordinary_user().prefix, binary("postgres"), "-D", self.data, *options],
             prepare=self.prepare,
             is_ready=self.is_ready,
+            is_recovering=self.is_recovering,
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGINT,
             is_store=True,
@@ -221,6 +223,10 @@ class Postgres:
                 ) from None
             return False
         return True
+
+    def is_recovering(self) -> bool:
+        """Tell whether the server says that it is starting up, which takes it minutes after a crash under load."""
+        return PGconn.ping(f"{self.url}?connect_timeout=2".encode()) == Ping.REJECT
 
     def prepare(self) -> None:
         """Create the data directory if needed, and clean up after a crash."""

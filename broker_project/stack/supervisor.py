@@ -27,6 +27,9 @@ MAX_LOG_BYTES = 20_000_000
 
 CHECK_SECONDS = 0.1
 READY_SECONDS = 60.0
+MIN_PAUSE, MAX_PAUSE = 0.03, 0.5
+"""Between two checks whether a service is ready. A server that recovers logs each of them, so they become fewer."""
+
 CHECKS_PER_LOG_ROTATION = 100
 
 
@@ -43,6 +46,9 @@ class Service:
     """Called before every start."""
 
     is_ready: Callable[[], bool] = field(default=lambda: True)
+    is_recovering: Callable[[], bool] = field(default=lambda: False)
+    """Tells that it is not ready yet because it recovers from a crash. It is waited for, however long that takes."""
+
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 20.0
     """How long it may take to stop; then it is killed."""
@@ -87,13 +93,15 @@ class Child:
                 self._spawn()
 
     def wait_until_ready(self) -> None:
-        """Wait until the service is ready; raise `DidNotStart` if it ended, or was not ready in time."""
-        deadline = time.monotonic() + READY_SECONDS
+        """Wait until the service is ready; raise `DidNotStart` if it ended, or takes long and is not recovering."""
+        deadline, pause = time.monotonic() + READY_SECONDS, MIN_PAUSE
         while not self.service.is_ready():
+            if self.service.is_recovering():
+                deadline, pause = time.monotonic() + READY_SECONDS, min(pause * 1.1, MAX_PAUSE)
             if self.pid is None or time.monotonic() > deadline:
                 state = "ended" if self.pid is None else f"was not ready after {READY_SECONDS:.0f} s"
                 raise DidNotStart(f"{self.service.name} {state}; the end of {self.log}:\n{self.tail()}")
-            time.sleep(0.03)
+            time.sleep(pause)
 
     def stop(self, by: signal.Signals | None = None) -> None:
         """Send the stop signal or another, wait, kill what is left of the group; do not restart it until `start`."""
@@ -205,8 +213,9 @@ class Supervisor:
             child.start()
 
         def waiting() -> str:
-            missing = [child.service.name for child in children if not child.service.is_ready()]
-            return f"waiting for {', '.join(missing) or 'the last of them'}"
+            missing = [child.service for child in children if not child.service.is_ready()]
+            names = [f"{one.name} (recovering its data)" if one.is_recovering() else one.name for one in missing]
+            return f"waiting for {', '.join(names) or 'the last of them'}"
 
         with heartbeat(self._say, waiting, START_HEARTBEAT_SECONDS):
             for child in children:

@@ -47,6 +47,29 @@ def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: P
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.behaviour("11.3", "11.5")
+def test_postgresql_that_recovers_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker_project.stack.supervisor.READY_SECONDS", 2.0)
+    monkeypatch.setattr("broker_project.stack.supervisor.START_HEARTBEAT_SECONDS", 1.0)
+    postgres, said = Postgres(tmp_path / "postgres", any_free(), "password", durable=False), list[str]()
+    is_enough = postgres.folder / "is enough"
+    wait = f"until test -e '{is_enough}'; do sleep 0.05; done; false"
+    words = (*postgres.service().command, "-c", "wal_level=replica", "-c", f"restore_command={wait}")
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:  # after 3 s
+            is_enough.touch()
+
+    with supervised(StackFolder(tmp_path), say) as supervisor:
+        supervisor.start(replace(postgres.service(), command=words))
+        supervisor["postgres"].stop()
+        (postgres.data / "recovery.signal").touch()
+        said.clear()
+        supervisor.start(replace(postgres.service(), command=words))
+    assert said == [said[0], "... still waiting for postgres (recovering its data) after 3 s"]
+
+
 def test_servers_require_a_password(tmp_path: Path) -> None:
     with running_stores(tmp_path, durable=False) as stores:
         with pytest.raises(psycopg.OperationalError, match="password"):
