@@ -1,6 +1,5 @@
 """Settings, from environment variables only. The README documents them."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from django.templatetags.static import static
 from kombu import Queue
 
 from analytics.alert_rules import AlertThresholds
+from broker_project.core.cores import usable_cores
 from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
     COLOR,
@@ -237,8 +237,7 @@ REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", minimum=0, default=0,
 FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", minimum=0, default=600, maximum=10_000_000)
 """Requests of an address with a missing or wrong key, per web process, before they are refused unseen. Replies to
 unknown callbacks have a limit of the same size. 0: unlimited."""
-CORES = len(os.sched_getaffinity(0))
-WEB_PROCESSES = number("BROKER_WEB_PROCESSES", minimum=1, default=max(1, CORES // 2), maximum=1000)
+WEB_PROCESSES = number("BROKER_WEB_PROCESSES", minimum=1, default=max(1, usable_cores() // 2), maximum=1000)
 """Processes of the web server: half of the cores are for workers and PostgreSQL."""
 WEB_THREADS = number("BROKER_WEB_THREADS", minimum=1, default=128, maximum=1000)
 """Concurrent requests of a web process. Most wait for the database, some for an endpoint or a mailbox."""

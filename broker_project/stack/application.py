@@ -1,7 +1,6 @@
 """The processes of the broker: web, workers, beat and Flower, and how to tell that each is ready."""
 
 import base64
-import os
 import signal
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
+from broker_project.core.cores import usable_cores
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.supervisor import Service
 
@@ -68,7 +68,7 @@ class Application:
 
     def services(self) -> tuple[Service, ...]:
         """Return all services except the stores."""
-        workers = (self.worker(number + 1) for number in range(os.cpu_count() or 1))
+        workers = (self.worker(number + 1) for number in range(usable_cores()))
         spark = self._worker(ANALYTICS, "-Q", ANALYTICS, "-c", "1")
         return (self.web(), *workers, spark, self.beat(), self.flower())
 

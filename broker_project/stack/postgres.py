@@ -17,6 +17,7 @@ from typing import Final
 import psycopg
 from psycopg.pq import PGconn, Ping
 
+from broker_project.core.cores import usable_cores
 from broker_project.stack.folders import StackError
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.supervisor import Service
@@ -153,7 +154,7 @@ NO_SECRETS_IN_LOGS = {
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
-    "max_connections": str(100 + 50 * (os.cpu_count() or 1)),
+    "max_connections": str(100 + 50 * usable_cores()),
     "max_locks_per_transaction": "256",
     "shared_buffers": "256MB",
     "work_mem": "8MB",

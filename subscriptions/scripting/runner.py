@@ -6,7 +6,6 @@ Turns are shared among owners by CPU time.
 import functools
 import heapq
 import itertools
-import os
 import select
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Final
 import structlog
 from django.core.exceptions import ValidationError
 
+from broker_project.core.cores import usable_cores
 from subscriptions.scripting.jobs import (
     CPU_SECONDS,
     MAX_SOURCE_BYTES,
@@ -164,7 +164,7 @@ class ScriptRunner:
     """
 
     def __init__(self, processes: int = 0) -> None:
-        count = processes or max(MIN_PROCESSES, os.cpu_count() or 1)
+        count = processes or max(MIN_PROCESSES, usable_cores())
         self._max_processes = {False: count, True: max(1, count - 1)}
         """By whether they are for slow scripts."""
         self._poll = select.epoll()

@@ -19,6 +19,7 @@ from django.core.management import call_command
 from django.db import connection
 from psycopg import sql
 
+from broker_project.core.cores import usable_cores
 from broker_project.core.subprocesses import die_with
 from broker_project.stack.test_command import prepared
 from broker_project.stack.up import run_command
@@ -53,7 +54,7 @@ def histories(*arguments: str) -> int:
 
 def run(seeds: Sequence[int]) -> int:
     """Run their histories in a process per core; print how far it is, and those that break a promise."""
-    cores, broken = min(os.cpu_count() or 1, len(seeds)), list[int]()
+    cores, broken = min(usable_cores(), len(seeds)), list[int]()
     forked = multiprocessing.get_context("fork")
     databases = forked.SimpleQueue()
     for name in copies_of_the_database(cores):

@@ -11,6 +11,8 @@ import pytest
 import requests
 from django.core.exceptions import ImproperlyConfigured
 
+from broker_project.core.cores import usable_cores
+from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.running_stack import Stack, running_stack
@@ -78,7 +80,7 @@ def test_flower_lists_every_queue(stack: Stack) -> None:
         workers = shown("/api/workers?refresh=1").json().values()
         return [{queue["name"] for queue in worker.get("active_queues", [])} for worker in workers]
 
-    wait_until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * (os.cpu_count() or 1)])
+    wait_until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * usable_cores()])
     page = shown("/broker").text
     assert [queue for queue in (*queues, "analytics") if f">{queue}<" not in page] == []
     assert f'<a href="{stack.web}/admin/delivery/line/">Lines</a>' in page
@@ -107,6 +109,16 @@ def test_killed_process_is_ready_again_under_its_name(stack: Stack, name: str) -
     child.kill()
     wait_until(lambda: child.pid not in {None, killed})
     wait_until(child.service.is_ready)
+
+
+def test_a_stack_has_a_worker_for_each_core_that_it_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        services = Application({"REDIS_URL": ""}, 0, 0, "", "machine").services()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert [service.name for service in services] == ["web", "worker1", "analytics", "beat", "flower"]
 
 
 @pytest.mark.parametrize(

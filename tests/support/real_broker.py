@@ -16,6 +16,7 @@ import pytest
 import redis
 import requests
 
+from broker_project.core.cores import usable_cores
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
@@ -149,7 +150,7 @@ class Broker:
 
     def workers(self) -> list[Child]:
         """Return all workers: one a core."""
-        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
+        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(usable_cores())]
 
     def ask(self, query: str, **arguments: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query to the broker's database."""

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from broker_project.core.cores import usable_cores
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
@@ -380,7 +381,7 @@ def kill_again_and_again(load: Load, kills: int) -> None:
 @contextmanager
 def more_workers(broker: Broker) -> Iterator[None]:
     """Run as many workers again inside, under other names."""
-    numbers = range(1, (os.cpu_count() or 1) + 1)
+    numbers = range(1, usable_cores() + 1)
     workers = [_installation(broker, SECOND).worker(number) for number in numbers]
     with broker.stack.supervisor.meanwhile(*(replace(worker, name=f"{worker.name}-{SECOND}") for worker in workers)):
         yield
