@@ -29,6 +29,7 @@ pytestmark = pytest.mark.django_db
 
 RULES: Path = ROOT / "docs/reference/prometheus/alerts.yml"
 DASHBOARD: Path = ROOT / "docs/reference/prometheus/grafana.json"
+with_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
 ACCEPTED = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2"
 
 
@@ -124,6 +125,32 @@ def test_rules_and_dashboard_use_only_metrics_that_there_are() -> None:
     assert used == {name for name, _ in scraped()}
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+@with_promtool
 def test_prometheus_takes_the_rules() -> None:
     subprocess.run(["promtool", "check", "rules", RULES], check=True)
+
+
+@with_promtool
+@pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize(
+    ("after", "fires"),
+    [("2800+100x9", True), ("2200-100x9", False), ("900+1x9", False)],
+    ids=["grows on", "falls", "is small"],
+)
+def test_a_firing_backlog_outlasts_a_restart_until_a_number_says_otherwise(
+    after: str, fires: bool, tmp_path: Path
+) -> None:
+    annotations = {"summary": "More deliveries are due with every minute"}
+    alert = {"exp_labels": {"severity": "warning"}, "exp_annotations": annotations}
+    minutes = {f"{half * 30}s": [alert] for half in range(24, 36)} | {"20m": [alert] * fires, "27m": [alert] * fires}
+    story = {
+        "interval": "1m",
+        "input_series": [{"series": "broker_due_deliveries", "values": f"1000+100x12 stale _x4 {after}"}],
+        "alert_rule_test": [
+            {"eval_time": time, "alertname": "BrokerBacklogGrows", "exp_alerts": alerts}
+            for time, alerts in minutes.items()
+        ],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": [story]}))
+    subprocess.run(["promtool", "test", "rules", file], check=True)
