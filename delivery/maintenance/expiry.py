@@ -108,10 +108,11 @@ DELETE FROM delivery_callback WHERE id IN (
   SELECT c.id FROM delivery_callback c
    WHERE c.expires_at <= %s::timestamptz - make_interval(days => %s::int)
      AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.callback_id = c.id)
-   ORDER BY c.expires_at, c.depth DESC LIMIT {SLICE})
+     AND NOT EXISTS (SELECT FROM delivery_callback o WHERE o.parent_id = c.id)
+   ORDER BY c.expires_at LIMIT {SLICE})
 RETURNING id
 """
-"""Children first: none outlives the callback that its reply is passed on to."""
+"""The last of a chain first. Others may outlive the callback that they lead to, whose reply had fewer days."""
 
 
 def expire_replies() -> int:

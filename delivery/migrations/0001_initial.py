@@ -837,7 +837,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="callback",
-            index=models.Index(fields=["expires_at", "-depth"], name="callback_expiry"),
+            index=models.Index(fields=["expires_at"], name="callback_expiry"),
         ),
         migrations.AddIndex(
             model_name="callback",

@@ -79,7 +79,7 @@ class Callback(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(name="callback_expiry", fields=["expires_at", "-depth"]),
+            models.Index(name="callback_expiry", fields=["expires_at"]),
             models.Index(name="callback_publisher", fields=["publisher", "id"]),
             models.Index(name="callback_parent", fields=["parent"], condition=Q(parent__isnull=False)),
             models.Index(name="callback_of_reply", fields=["reply"], condition=Q(reply__isnull=False)),

@@ -444,6 +444,20 @@ def test_a_chain_is_forgotten_slice_by_slice(
     assert forget_callbacks(keep_days=KEPT_DAYS) == 4
 
 
+def test_a_callback_is_kept_as_long_as_one_that_leads_to_it(
+    storage: None, client: Client, callback: Callback, settings: Any
+) -> None:
+    create_callback(client, callback_address(callback))
+    settings.CALLBACK_DAYS = 1
+    post_reply(callback)
+    grow_older(1 + KEPT_DAYS)
+    expire_replies()
+    remove_ended_lines()
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 0
+    grow_older(13)
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 2
+
+
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
     post_reply(callback)
     grow_older(100)
