@@ -6,7 +6,8 @@ at once, and any of them can be killed.
 
 import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Final, LiteralString
@@ -80,6 +81,10 @@ DAY_BEGUN_SECONDS: Final = 5.0
 log = structlog.get_logger(__name__)
 
 
+class MaintenanceFailed(Exception):
+    """Jobs of the maintenance failed, for reasons that are logged; the others were done."""
+
+
 def run_periodic_jobs(
     *,
     but: Container[str] = (),
@@ -108,15 +113,25 @@ def _without_work(names: Sequence[str]) -> set[str]:
 
 
 def _run_job(name: str, job: PeriodicJob, on_failure: Callable[[str], object]) -> int:
-    try:
+    with _guarded(name, on_failure):
         return job()
+    return 0
+
+
+@contextmanager
+def _guarded(
+    name: str, on_failure: Callable[[str], object], on_refusal: Callable[[str], object] = lambda _: None
+) -> Iterator[None]:
+    """Log it when a job fails, and go on; if the database refuses something, its name goes to `on_refusal`."""
+    try:
+        yield
     except Error as failure:
         log.warning("periodic_job.database_failed", job=name, reason=failure)
         forget_connection()
+        on_refusal(name)
     except Exception:
         log.exception("periodic_job.failed", job=name)
         on_failure(name)
-    return 0
 
 
 class _Stoppable(threading.Thread):
@@ -171,21 +186,38 @@ def maintain(
     Finished days are kept for `keep_days`, and `until_summarized` if that is set. While the clock is not believed, its
     day may be wrong: then only the partitions for the ids that are given are created, which a restored dump may lack.
 
-    Raises `RetentionDiffers`: another worker keeps them for another time. Nothing is dropped then.
+    A job that fails stops no other.
+
+    Raises:
+        RetentionDiffers: another worker keeps them for another time. Nothing was done.
+        MaintenanceFailed: jobs have failed.
     """
     check_keep_days(keep_days)
     if (now := BELIEVED_CLOCK.now()) is None:
         partitions.open_days(partitions.day_of_ids())
         return
-    today = now.date()
-    partitions.open_days(today)
-    expiry.expire_replies()
-    expiry.remove_ended_lines()
-    expiry.forget_callbacks(keep_days=keep_days)
-    delete_old_records(keep_days=keep_days)
-    forget_former_secrets(now)
-    forget_ended_portal_keys(now)
-    drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
+    jobs: dict[str, Callable[[], object]] = {
+        "open_days": partial(partitions.open_days, now.date()),
+        "expire_replies": expiry.expire_replies,
+        "remove_ended_lines": expiry.remove_ended_lines,
+        "forget_callbacks": partial(expiry.forget_callbacks, keep_days=keep_days),
+        "delete_old_records": partial(delete_old_records, keep_days=keep_days),
+        "forget_former_secrets": partial(forget_former_secrets, now),
+        "forget_ended_portal_keys": partial(forget_ended_portal_keys, now),
+        "drop_past_days": partial(
+            drop_past_days,
+            now.date(),
+            keep_days=keep_days,
+            until_summarized=until_summarized,
+            is_stopping=is_stopping,
+        ),
+    }
+    failed: list[str] = []
+    for name, job in jobs.items():
+        with _guarded(name, failed.append, failed.append):
+            job()
+    if failed:
+        raise MaintenanceFailed(f"These jobs failed, as logged before: {', '.join(failed)}.")
 
 
 def maintenance_pause(seconds_left: float) -> float:
@@ -210,7 +242,7 @@ class Maintainer(_Stoppable):
             try:
                 self._maintain_once()
                 due_at += maintenance_pause(partitions.seconds_left())
-            except (Error, RetentionDiffers) as failure:
+            except (Error, RetentionDiffers, MaintenanceFailed) as failure:
                 log.warning("maintenance.failed", reason=failure)
                 due_at += RETRY_SECONDS
             finally:

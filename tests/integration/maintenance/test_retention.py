@@ -13,11 +13,12 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.core.db import rows
 from broker_project.environment import MAX_DAYS
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.maintenance import retention
+from delivery.maintenance import expiry, retention
 from delivery.maintenance.partitions import (
     DAYS_AHEAD,
     first_id,
@@ -27,7 +28,7 @@ from delivery.maintenance.partitions import (
     seconds_left,
     today,
 )
-from delivery.maintenance.periodic import Maintainer, maintain, maintenance_pause
+from delivery.maintenance.periodic import Maintainer, MaintenanceFailed, maintain, maintenance_pause
 from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.operations import cancel_deliveries_of
@@ -336,6 +337,14 @@ def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewher
         assert maintainer.is_alive(), "it was not waited for"
     maintainer.join(PATIENCE_SECONDS)
     assert not maintainer.is_alive()
+
+
+def test_a_job_of_maintenance_that_fails_stops_no_other(past: dt.date, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "expire_replies", lambda: int("a defect"))
+    monkeypatch.setattr(expiry, "forget_callbacks", lambda **_: rows("SELECT 1 / 0"))
+    with pytest.raises(MaintenanceFailed, match="expire_replies, forget_callbacks"):
+        maintain(keep_days=KEEP_DAYS)
+    assert not StorageDay.objects.filter(day=past).exists()
 
 
 def test_no_other_day_is_dropped_while_stopping(past: dt.date) -> None:
