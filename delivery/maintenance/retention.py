@@ -23,12 +23,18 @@ COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < %s::timestamptz
 SLICE: Final = 5_000
 HISTORIES: Final = ("delivery_lineevent", "subscriptions_statuschange", "subscriptions_formerdestination")
 OLD_HISTORY: Final = """
-DELETE FROM {table}
- WHERE at < %s::timestamptz - make_interval(days => %s::int)
-   AND id = ANY (ARRAY(SELECT id FROM {table} ORDER BY id LIMIT {slice}))
-RETURNING id
+WITH slice AS MATERIALIZED (SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT {slice}),
+gone AS (
+  DELETE FROM {table}
+   WHERE at < %s::timestamptz - make_interval(days => %s::int) AND id = ANY (ARRAY(SELECT id FROM slice))
+  RETURNING id)
+SELECT max(id), (SELECT count(*) FROM gone) FROM slice
 """
-"""Of the oldest rows: ids rise with time, so no index of times is needed."""
+"""Of the oldest rows: ids rise with time, so no index of times is needed. Returns the last id and how many are gone."""
+MAX_KEPT_SLICES: Final = 10
+"""Slices in a row of which nothing is deleted, until no more are looked at: their rows may have been written while the
+clock was ahead, and older ones come after them.
+"""
 
 KEEP_DAYS_LOCK: Final = "hashtext('delivery.retention')"
 """First half of the advisory locks by which workers tell each other how many days they keep: the second half."""
@@ -95,8 +101,11 @@ def delete_old_records(*, keep_days: int) -> None:
     for statement in (REPLAYS, COUNTS):
         rows(statement, [BELIEVED_CLOCK.now(), keep_days])
     for table in HISTORIES:
-        while len(rows(OLD_HISTORY.format(table=table, slice=SLICE), [BELIEVED_CLOCK.now(), keep_days])) == SLICE:
-            pass
+        last_id, kept_slices = 0, 0
+        while last_id is not None and kept_slices < MAX_KEPT_SLICES:
+            statement = OLD_HISTORY.format(table=table, slice=SLICE)
+            ((last_id, deleted),) = rows(statement, [last_id, BELIEVED_CLOCK.now(), keep_days])
+            kept_slices = 0 if deleted else kept_slices + 1
 
 
 def days_kept() -> list[dt.date]:

@@ -142,6 +142,18 @@ def test_histories_are_kept_as_long_as_deliveries(monkeypatch: pytest.MonkeyPatc
         assert [now - at for at in kept] == [dt.timedelta(KEEP_DAYS - 1), dt.timedelta(0)]
 
 
+@pytest.mark.django_db
+def test_what_was_noted_while_the_clock_was_ahead_keeps_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "SLICE", 2)
+    line = Line.objects.get(subscriber=subscriber(), lane="main")
+    now = timezone.now()
+    for days in (KEEP_DAYS + 2, -20, -20, -20, KEEP_DAYS + 2, KEEP_DAYS + 1, 0):
+        LineEvent.objects.create(line=line, kind="RELEASED", at=now - dt.timedelta(days=days))
+    retention.delete_old_records(keep_days=KEEP_DAYS)
+    kept = LineEvent.objects.order_by("id").values_list("at", flat=True)
+    assert [(now - at).days for at in kept] == [-20, -20, -20, 0]
+
+
 def test_workers_with_another_retention_are_refused(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[int] = []
     monkeypatch.setattr(os, "_exit", statuses.append)
