@@ -54,13 +54,13 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
 """
 
 PUSHED: Final = """
-SELECT d.id
+SELECT DISTINCT d.id
   FROM delivery_line l JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[l.id])
  CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
  CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
  WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.id {before} %(key)s
    AND (%(subscriptions)s::bigint[] IS NULL OR d.subscription_id = ANY (%(subscriptions)s::bigint[]))"""
-"""A delivery being sent is in a page of a line that is running."""
+"""A delivery being sent is in a page of a line that is running, or in several: a turn may read it again."""
 
 
 def _part(source: LiteralString, which: LiteralString) -> LiteralString:

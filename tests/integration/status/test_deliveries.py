@@ -23,6 +23,7 @@ from delivery.models import (
     LineEvent,
     Mailbox,
     Message,
+    PageRead,
     QueueGroup,
     Replay,
     ReplayState,
@@ -77,6 +78,17 @@ def receiving(storage: None) -> Subscriber:
 
 def ids(client: Client, query: str) -> list[int]:
     return [one["id"] for one in read_pages(client, "/api/v1/deliveries", query)]
+
+
+@pytest.mark.behaviour("10.1")
+def test_a_delivery_in_flight_is_listed_once_although_it_was_read_twice(receiving: Subscriber) -> None:
+    line = line_of(receiving)
+    ids = [*Delivery.objects.open().values_list("pk", flat=True)]
+    for part in (ids, ids[:2] * 2):
+        PageRead.objects.create(line=line, epoch=line.epoch, delivery_ids=part)
+    for client in (client_of(), client_of(receiving)):
+        (listed,) = client.get("/api/v1/deliveries?status=IN_FLIGHT").json()["items"]
+        assert listed["status"] == "IN_FLIGHT"
 
 
 @pytest.mark.behaviour("10.1")
