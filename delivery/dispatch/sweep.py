@@ -171,8 +171,6 @@ def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
     return {queue for queue, line_ids in by_queue.items() if not notify.wake_regardless(queue, line_ids)}
 
 
-ALONE: Final = "(SELECT pg_try_advisory_xact_lock(hashtext('delivery.begin_delayed')))"
-"""One process at a time: what takes its turn lowers floors, and two would lock these in different orders."""
 IS_DELAYED: Final = "waits_for LIKE 'START' AND not_before <= (SELECT clock_timestamp())"
 ARE_DELAYED: Final = f"(SELECT id FROM delivery_open WHERE {IS_DELAYED} ORDER BY not_before, id LIMIT 1) IS NOT NULL"
 BEGIN: Final = f"""
@@ -180,7 +178,7 @@ WITH begun AS (
   UPDATE delivery_open SET waits_for = 'TURN'
    WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
      SELECT id FROM delivery_open
-      WHERE {ALONE} AND {IS_DELAYED}
+      WHERE {IS_DELAYED}
       ORDER BY not_before, id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
   RETURNING line_id, subscription_id)
 SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)

@@ -77,7 +77,9 @@ begun AS (
     FROM owner w WHERE w.id IS NULL AND {DEAD} > %(many)s::bigint LIMIT {SWEEP_SLICE}
   RETURNING id),
 ended AS (
-  DELETE FROM delivery_turnfloor WHERE {DEAD} <= %(few)s::bigint RETURNING id)
+  DELETE FROM delivery_turnfloor WHERE id = ANY (ARRAY(
+    SELECT id FROM delivery_turnfloor WHERE {DEAD} <= %(few)s::bigint FOR UPDATE SKIP LOCKED))
+  RETURNING id)
 SELECT (SELECT count(*) FROM raised) + (SELECT count(*) FROM begun) + (SELECT count(*) FROM ended)
 """
 """A floor is what was lowest two notes before, if nothing lower waits now.
@@ -85,7 +87,7 @@ SELECT (SELECT count(*) FROM raised) + (SELECT count(*) FROM begun) + (SELECT co
 A delivery with a lower id that could not be seen then has been committed by now: its transaction had an id before the
 delivery had one (`next_delivery_id()`), so before the first note, and that of the second note is higher. At the third,
 all transactions up to that one are over. If a delivery waits for its turn again later, in its old place, a trigger
-lowers the floor.
+lowers the floor. A note waits for none that is being lowered: who lowers several has them in another order.
 """
 
 

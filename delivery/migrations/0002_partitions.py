@@ -104,18 +104,21 @@ CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EAC
 ALTER TABLE delivery_turnfloor SET UNLOGGED, SET ({vacuum}), DROP CONSTRAINT delivery_turnfloor_pkey,
   ADD PRIMARY KEY (id, noted_xid);
 CREATE FUNCTION lower_turn_floor() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  noted delivery_turnfloor;
 BEGIN
   IF TG_TABLE_NAME = 'delivery_queuegroup' THEN
-    UPDATE delivery_turnfloor
-       SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
-     WHERE line_id = NEW.line_id AND GREATEST(floor, older, newer) > NEW.id AND noted_xid >= (
-       SELECT f.noted_xid FROM delivery_turnfloor f WHERE f.line_id = NEW.line_id ORDER BY f.noted_xid DESC LIMIT 1);
+    SELECT * INTO noted FROM delivery_turnfloor WHERE line_id = NEW.line_id ORDER BY noted_xid DESC LIMIT 1;
   ELSE
+    SELECT * INTO noted FROM delivery_turnfloor
+     WHERE subscription_id = NEW.subscription_id ORDER BY noted_xid DESC LIMIT 1;
+  END IF;
+  IF GREATEST(noted.floor, noted.older, noted.newer) > NEW.id THEN
+    -- One transaction at a time: two that lower several floors would lock them in different orders.
+    PERFORM pg_advisory_xact_lock(hashtext('delivery.lower_turn_floor'));
     UPDATE delivery_turnfloor
        SET floor = LEAST(floor, NEW.id), older = LEAST(older, NEW.id), newer = LEAST(newer, NEW.id)
-     WHERE subscription_id = NEW.subscription_id AND GREATEST(floor, older, newer) > NEW.id AND noted_xid >= (
-       SELECT f.noted_xid FROM delivery_turnfloor f
-        WHERE f.subscription_id = NEW.subscription_id ORDER BY f.noted_xid DESC LIMIT 1);
+     WHERE id = noted.id AND noted_xid >= noted.noted_xid;
   END IF;
   RETURN NULL;
 END $$;

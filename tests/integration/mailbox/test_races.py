@@ -4,23 +4,32 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
 import psycopg
 import pytest
 
+from delivery.dispatch.turn_floors import note_floors
 from delivery.mailbox import fetch_messages, unread
-from delivery.mailbox.acknowledge import acknowledge, extend
+from delivery.mailbox.acknowledge import acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
 from delivery.mailbox.unread import expire_unread, purge, return_overdue
-from delivery.models import Delivery
+from delivery.models import Delivery, TurnFloor
 from delivery.operations import Cancelled, release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
-from tests.support.broker import publish_numbered, statuses
+from tests.support.broker import publish_numbered, raise_floors, statuses
 from tests.support.database import in_other_thread
-from tests.support.mailboxes import bodies_of, fetch_all, let_days_pass, mailbox_of, time_out_hand_outs
+from tests.support.mailboxes import (
+    bodies_of,
+    fetch_all,
+    let_days_pass,
+    mailbox_of,
+    pulled_subscription,
+    time_out_hand_outs,
+)
 
 HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 FOUND = re.compile(r"\(SELECT (?:id|\*) FROM (\w+) ORDER BY id\)")
@@ -113,6 +122,44 @@ def test_an_extension_waits_for_the_lock_of_the_mailbox(pulled: Subscription, el
         assert not slower.done()
         elsewhere.rollback()
     assert slower.result()[one.receipt].status == 200
+
+
+LOCK_FLOOR = "SELECT FROM delivery_turnfloor WHERE subscription_id = %s FOR UPDATE"
+
+
+@pytest.mark.behaviour("9.4", "11.6")
+def test_clients_return_messages_of_the_same_subscriptions_in_any_order(
+    pulled: Subscription, elsewhere: Elsewhere
+) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    for one in (pulled, beside, beside, pulled):
+        publish_numbered(one.event_type, 1)
+    receipts = [one.receipt for one in fetch_all(pulled)]
+    raise_floors()
+    elsewhere.execute(LOCK_FLOOR, [pulled.pk])
+    with ExitStack() as clients:
+        returned = [
+            clients.enter_context(in_other_thread(partial(nack, pulled.subscriber_id, some)))
+            for some in (receipts[:2], receipts[2:])
+        ]
+        elsewhere.rollback()
+    assert [{one.status for one in results.result().values()} for results in returned] == [{200}, {200}]
+    assert [one.receipt.delivery_id for one in fetch_all(pulled)] == [one.delivery_id for one in receipts]
+
+
+@pytest.mark.behaviour("9.4", "11.6")
+def test_messages_are_returned_while_floors_end(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    for one in (beside, pulled):
+        publish_numbered(one.event_type, 1)
+    receipts = [one.receipt for one in fetch_all(pulled)]
+    raise_floors()
+    elsewhere.execute(LOCK_FLOOR, [pulled.pk])
+    with in_other_thread(note_floors) as ending, in_other_thread(lambda: nack(pulled.subscriber_id, receipts)) as back:
+        elsewhere.rollback()
+    assert (ending.result(), [one.status for one in back.result().values()]) == (1, [200, 200])
+    note_floors()
+    assert not TurnFloor.objects.exists()
 
 
 @pytest.mark.behaviour("9.6")
