@@ -144,16 +144,21 @@ class Connection(psycopg.Connection[Any]):
         if meanwhile:
             meanwhile()
         results = [self._result() for _ in range(lacks_begin + len(queries) + commits)]
-        self._next_result()  # of the sync
+        end = self._next_result()  # of the sync
+        if end and end.status == ExecStatus.FATAL_ERROR:  # the statements' own commit has failed, before the sync
+            results[-1] = end
+            self._next_result()  # none: the end of its results
+            self._next_result()  # of the sync
         server.exit_pipeline_mode()
         return results[lacks_begin:]
 
     def _result(self) -> PGresult:
-        """Return the result of the statement that was sent first."""
+        """Return the result of the statement that was sent first, or what its own commit failed with."""
         result = self._next_result()
         if result is None:
             raise psycopg.OperationalError(self.pgconn.get_error_message())
-        self._next_result()  # none: the end of its results
+        while further := self._next_result():
+            result = further
         return result
 
     def _next_result(self) -> PGresult | None:

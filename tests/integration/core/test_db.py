@@ -147,6 +147,18 @@ def test_commit_travels_with_the_last_statement_of_a_transaction(elsewhere: "psy
         assert rows_of_each([(count, ()), (count, ())], is_last=True) == [[(2,)], [(2,)]]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("is_lent", [True, False])
+def test_a_commit_that_fails_without_a_transaction_is_an_error(number: int, *, is_lent: bool) -> None:
+    execute(REFUSE_COMMITS)
+    if is_lent:
+        forget_connection()
+    with pytest.raises(DatabaseError, match="refused"):
+        rows_of_each([("INSERT INTO delivery_announcement (kind) VALUES ('refused')", ())] * number)
+    execute("DROP FUNCTION refuse() CASCADE")
+    assert rows("SELECT count(*) FROM delivery_announcement") == [(0,)]
+
+
 def test_a_commit_that_fails_with_the_last_statement_is_an_error() -> None:
     execute(REFUSE_COMMITS)
     told: list[bool] = []
