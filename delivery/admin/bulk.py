@@ -31,7 +31,7 @@ from delivery.models import OPEN_SHELF, Delivery
 from delivery.operations import cancel, release, try_now
 from delivery.publish.errors import Refusal
 from delivery.publish.publish import publish_terms
-from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.eligibility import RESUBMITTABLE, RESUBMITTABLE_REPLIES
 from delivery.replay.resubmit import NoLongerKept, NotResubmittable, resubmit
 from delivery.statuses import DeliveryStatus, WaitsFor
 
@@ -122,7 +122,9 @@ RESUBMIT: Final = Act(
     *("resubmit", "Resubmit", "Resubmit {}", "Resubmitted"),
     "Each is sent again as a new delivery, behind those that wait. What was sent again already is left out.",
     "replay",
-    Q(status__in=[*RESUBMITTABLE], closed_on__lt=OPEN_SHELF) & ~Q(SENT_AGAIN),
+    (Q(status__in=[*RESUBMITTABLE]) | Q(status__in=[*RESUBMITTABLE_REPLIES], subscription=None))
+    & Q(closed_on__lt=OPEN_SHELF)
+    & ~Q(SENT_AGAIN),
     _resubmit,
     at_once=1,
 )

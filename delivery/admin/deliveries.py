@@ -47,7 +47,7 @@ from delivery.api.searches import found_by
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
 from delivery.publish.errors import Refusal
 from delivery.publish.publish import publish_terms
-from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.eligibility import RESUBMITTABLE, RESUBMITTABLE_REPLIES
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.status.delivery_search import REASONS, counts_of, finder_of, in_group, in_status
 from delivery.status.sent_requests import MAX_SHOWN_BYTES
@@ -197,7 +197,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
         description="Resubmit",
         permissions=["replay", "view"],
         icon="replay",
-        offered=lambda delivery: delivery.status in RESUBMITTABLE,
+        offered=lambda one: one.status in (RESUBMITTABLE if one.subscription_id else RESUBMITTABLE_REPLIES),
     )
     def resubmit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the body, and send it again once that is confirmed."""

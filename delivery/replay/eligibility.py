@@ -13,6 +13,9 @@ from subscriptions.models import Subscription
 RESUBMITTABLE: Final = DEAD - {DeliveryStatus.CANCELLED}
 """No endpoint took it, and no person ended it."""
 
+RESUBMITTABLE_REPLIES: Final = DEAD
+"""The status of a reply to a callback that can be resubmitted: a cancelled one too, which no replay sends again."""
+
 REPLAYABLE: Final = DEAD | {DeliveryStatus.DELIVERED}
 """Not REDUNDANT ones, which another endpoint took."""
 
@@ -72,7 +75,7 @@ def resubmit_refusal(sent: Sent) -> str | None:
 def _reply_refusal(sent: Sent) -> str | None:
     if sent.status in UNFINISHED:
         return f"It is {sent.status}, and will be sent."
-    if sent.status not in RESUBMITTABLE:
+    if sent.status not in RESUBMITTABLE_REPLIES:
         return "Its publisher's address has taken this reply to a callback, which it gets once."
     return None if sent.is_last else "It was resubmitted already, or its callback is no longer kept."
 

@@ -244,6 +244,34 @@ def test_a_cancelled_reply_is_on_its_way_no_more(pending: Callback, client: Clie
     assert client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"] == CallbackState.CANCELLED
 
 
+@pytest.mark.behaviour("6.8", "5.8")
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_cancelled_reply_can_be_resubmitted(pending: Callback, receiver: Receiver, has_ended: bool) -> None:
+    post_reply(pending)
+    cancelled = reply_of(pending)
+    cancel([cancelled.pk], reason="by hand")
+    if has_ended:
+        with broker.running_worker():
+            wait_until(lambda: not line_of(pending).holds.exists())
+        assert remove_ended_lines() == 1
+    assert "resubmit/" in client_of_admin().get(f"/admin/delivery/delivery/{cancelled.pk}/change/").content.decode()
+    assert resubmit(cancelled)[0] == 201
+    broker.run_worker_until_done()
+    assert (state_of(pending), receiver.bodies(THERE)) == (CallbackState.DELIVERED, [RESULT_BODY])
+    code, refused = resubmit(cancelled)
+    assert (code, "resubmitted already" in refused["detail"]) == (409, True)
+
+
+@pytest.mark.behaviour("5.12", "6.8")
+def test_a_cancelled_reply_can_be_resubmitted_from_the_list(pending: Callback) -> None:
+    post_reply(pending)
+    cancelled = reply_of(pending)
+    cancel([cancelled.pk], reason="by hand")
+    chosen = {"action": "resubmit_chosen", "_selected_action": [cancelled.pk], "confirmed": "yes"}
+    client_of_admin().post("/admin/delivery/delivery/", chosen)
+    assert (reply_of(pending).resubmit_of, state_of(pending)) == (cancelled.pk, "REPLIED")
+
+
 @pytest.mark.behaviour("6.8")
 def test_urls_are_independent(client: Client, pending: Callback, receiver: Receiver, worker: Worker) -> None:
     gate = receiver.gate(THERE)
