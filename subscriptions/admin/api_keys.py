@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from broker_project.core.admin.model_admin import action, after_dialog, column, could_be_of, dialog
 from broker_project.core.admin.theme import ActionVariant, UnfoldAdminCheckboxSelectMultipleWidget
+from subscriptions.admin.configured import ConfiguredForm
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import keys
 from subscriptions.credentials.keys import end_problem
@@ -33,7 +34,7 @@ ROTATING: Final = "Rotate this key? A new key replaces it, whose token is shown 
 OF_OWNERS: Final = frozenset({KeyKind.PUBLISHER, KeyKind.SUBSCRIBER})
 
 
-class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+class ApiKeyForm(ConfiguredForm):
     """A key whose label, expiry or rate limit is changed."""
 
     issuer: ClassVar[Issuer]

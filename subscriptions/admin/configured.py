@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.forms import ModelForm
+from django.forms import BoundField, ModelForm
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
@@ -37,12 +37,45 @@ INACTIVATE: Final = "Inactivate (loses messages)"
 INACTIVATING: Final = (
     "Inactivate, and lose messages? What is published until you activate it again is never delivered to it."
 )
+CHANGED_MEANWHILE: Final = "Somebody else has changed this since you opened the page. Open it again and change that."
 INACTIVATE_BUTTON: Final[dict[str, Any]] = {"submit": "Inactivate", "variant": ActionVariant.DANGER}
 
 
-class ConfiguredAdmin(ModelAdmin, Generic[Record]):
-    """One configured model; forms write only what was changed in them, so a stale form overwrites nothing else."""
+class ConfiguredForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+    """The form of a configured model, which changes only what its user changed: a stale form overwrites nothing else.
 
+    Hidden fields say what its page has shown: all values, but only the names of headers.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.instance.pk:
+            for field in self.fields.values():
+                field.show_hidden_initial = True
+
+    def clean(self) -> dict[str, Any]:
+        """Return what the user changed; refuse a field that somebody else has changed since the page was opened."""
+        values: dict[str, Any] = super().clean() or {}
+        if not self.instance.pk:
+            return values
+        for name in self.changed_data:
+            if name in values and self._is_contested(self[name]):
+                self.add_error(name, CHANGED_MEANWHILE)
+        return {name: values[name] for name in self.changed_data if name in values}
+
+    def _is_contested(self, bound: BoundField) -> bool:
+        """Tell whether the present value of a field is neither what its page has shown nor what is wanted."""
+        now, field = bound.initial, bound.field
+        shown = field.hidden_widget().value_from_datadict(self.data, self.files, bound.html_initial_name)
+        if isinstance(now, str):  # browsers change line ends, and fields remove outer blanks
+            return now.split() not in [(text or "").split() for text in (shown, bound.data)]
+        return all(field.has_changed(now, one) for one in (shown, bound.data))
+
+
+class ConfiguredAdmin(ModelAdmin, Generic[Record]):
+    """One configured model."""
+
+    form = ConfiguredForm
     kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that cannot change after creation."""
@@ -86,9 +119,9 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         if not change:
             self.create(request, obj, form)
             return
-        changed = {name: form.cleaned_data[name] for name in form.changed_data}
-        changes = {name: list(value) if isinstance(value, QuerySet) else value for name, value in changed.items()}
-        edit.change(self.only(obj.pk), changes=changes)
+        changed = form.cleaned_data.items()
+        changes = {name: list(value) if isinstance(value, QuerySet) else value for name, value in changed}
+        edit.change(self.only(obj.pk), changes=changes, expected=frozenset({obj.version}))
 
     def create(self, request: HttpRequest, obj: Record, form: "ModelForm[Record]") -> None:  # noqa: ARG002 - for subclasses
         """Create it."""
@@ -104,7 +137,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """Show and save the form; report a conflict with what others saved at the same moment."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
-        except (ValidationError, edit.NameTaken) as refused:
+        except (ValidationError, edit.NameTaken, edit.VersionMismatch) as refused:
             why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
             self.message_user(request, f"Not saved, because of a change made meanwhile: {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
@@ -221,7 +254,7 @@ def _is_storable(value: Any) -> bool:
     return r"\u0000" not in text.replace(r"\\", "")
 
 
-class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+class HeadedForm(ConfiguredForm):
     """The form of a model with headers: null stands for the present value."""
 
     class Meta:
@@ -235,7 +268,8 @@ class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
     def clean_headers(self) -> dict[str, str | None]:
         """Return the headers as they are given; refuse null for a header without a readable value."""
         given: dict[str, str | None] = {} if self.cleaned_data["headers"] is None else self.cleaned_data["headers"]
-        with_values_kept(given, self.instance.readable_headers)
+        if "headers" in self.changed_data:
+            with_values_kept(given, self.instance.readable_headers)
         return given
 
 

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from broker_project.core.admin.model_admin import CONFIRMED, action
 from broker_project.core.admin.theme import for_code, table
-from subscriptions.admin.configured import ConfiguredAdmin, PrettyJsonField
+from subscriptions.admin.configured import ConfiguredAdmin, ConfiguredForm, PrettyJsonField
 from subscriptions.import_export import (
     Imported,
     ImportVerdict,
@@ -30,7 +30,7 @@ PREVIEWED: Final = {
 }
 
 
-class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+class EventTypeForm(ConfiguredForm):
     """An event type; the model says which fields go together."""
 
     class Meta:

@@ -23,7 +23,8 @@ import requests
 from broker_project.stack.folders import StackFolder
 from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, raw
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.edits import AdminSite, Form
+from tests.support.faults.edits import AdminSite
+from tests.support.html_form import Form
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 pytestmark = pytest.mark.faults

@@ -1,6 +1,6 @@
 """Log in to the admin, and walk through all its pages and actions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ from delivery.models import Attempt, Delivery, IdempotencyKey, Lane, Message, Re
 from subscriptions.models import RetryPolicy
 from tests.support import factories
 from tests.support.api import Answer
+from tests.support.html_form import Form
 
 PASSWORD = "correct horse battery staple"
 LOGIN_URL = "/admin/login/"
@@ -112,6 +113,16 @@ def change_page(client: Client, row: Model) -> str:
     answer = client.get(reverse(f"admin:{_name(row)}_change", args=[row.pk]))
     assert answer.status_code == 200
     return str(answer.content.decode())
+
+
+def form_shown(client: Client, row: Model) -> dict[str, Any]:
+    """Return what a browser sends of the page of a row that nobody has touched."""
+    return Form(change_page(client, row)).fields
+
+
+def save_form(client: Client, row: Model, form: Mapping[str, Any]) -> Answer:
+    """Send the form of a row's page."""
+    return client.post(reverse(f"admin:{_name(row)}_change", args=[row.pk]), form)
 
 
 def admin_actions(rows: dict[str, int]) -> Iterator[AdminAction]:

@@ -27,17 +27,6 @@ FAILING_FILTER = "$$->'Body'->'n' > '5'"
 FAILING_BODY = b'{"n": 1e200000}'
 """A number with more digits than can be compared."""
 
-SUBSCRIBER_FORM = {
-    "headers": "{}",
-    "max_queued_to_send": "500",
-    "max_queued_bytes": "1048576",
-    "refill_percent": "40",
-    "processing": "SERIAL",
-    "concurrency": "1",
-    "ack_seconds": "30",
-}
-"""What the form of a subscriber asks for besides its name."""
-
 JOB_EVENT = "Shop.Invoice.Render"
 REPLY_URL = "https://shop.example.org/done?job=7"
 RESULT_BODY = b'{"total": 12.50, "total": 12.5}'

@@ -105,7 +105,7 @@ def form_at(admin: Client, page: str) -> "ModelForm[Model]":
 
 def filled(form: "ModelForm[Model]") -> dict[str, object]:
     """Return what a browser would send of a form that nobody has touched."""
-    shown = {name: form[name].value() for name in form.fields}
+    shown = {name: bound.value() for bound in form for name in (bound.html_name, bound.html_initial_name)}
     return {name: value for name, value in shown.items() if value is not None and value is not False}
 
 

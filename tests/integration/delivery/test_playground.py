@@ -15,7 +15,7 @@ from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.scripting import runner
 from subscriptions.scripting.jobs import Job, Made
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM
+from tests.support.admin import form_shown, save_form
 from tests.support.api import JSON, Answer, client_of, publish
 
 pytestmark = pytest.mark.django_db
@@ -160,11 +160,10 @@ def test_message_pages_explain_the_routing(admin: Client, client: Client, filter
 
 
 def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, filtered: Subscription) -> None:
-    address = reverse("admin:subscriptions_subscription_change", args=[filtered.pk])
-    form = {**SUBSCRIPTION_FORM, "endpoint": filtered.endpoint, "header_filter_string": "eu"}
-    page = admin.post(address, {**form, "filter": "$$->>'a"})
+    form = form_shown(admin, filtered)
+    page = save_form(admin, filtered, form | {"filter": "$$->>'a"})
     assert "line 1, column 6" in " ".join(page.context["adminform"].form.errors["filter"])
-    admin.post(address, {**form, "filter": f"NOT {OPEN}"})
+    save_form(admin, filtered, form | {"filter": f"NOT {OPEN}"})
     filtered.refresh_from_db()
     assert filtered.filter == f"NOT {OPEN}"
 

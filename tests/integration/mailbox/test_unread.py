@@ -20,7 +20,7 @@ from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
 from tests.support import broker
-from tests.support.api import SUBSCRIBER_FORM
+from tests.support.admin import form_shown, save_form
 from tests.support.database import execute
 from tests.support.factories import event_type as new_event_type
 from tests.support.factories import subscription
@@ -228,10 +228,9 @@ def test_a_subscriber_has_days_of_its_own_for_what_is_there_already(admin: Clien
     other = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     broker.publish_numbered(pulled.event_type, 1)
     let_days_pass(days=4)
-    address = f"/admin/subscriptions/subscriber/{pulled.subscriber_id}/change/"
 
     def give(days: int) -> None:
-        admin.post(address, {"name": pulled.subscriber.name, **SUBSCRIBER_FORM, "mailbox_days": days})
+        save_form(admin, pulled.subscriber, form_shown(admin, pulled.subscriber) | {"mailbox_days": str(days)})
         assert Subscriber.objects.get(pk=pulled.subscriber_id).mailbox_days == days
 
     give(6)

@@ -1,7 +1,9 @@
 """Configuration in the admin, and the audit log of changes over the API."""
 
+import datetime as dt
 import html
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -17,11 +19,15 @@ from broker_project import admin as history
 from broker_project.accounts.tasks import forget
 from broker_project.core.api.history import API_USER, KEPT
 from broker_project.core.api.records import Audited
+from subscriptions import edit
+from subscriptions.admin.configured import CHANGED_MEANWHILE
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
+from subscriptions.models.base import Versioned
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM, admin_user, messages_of
-from tests.support.api import SUBSCRIBER_FORM, Answer, client_with
+from tests.support.admin import SUBSCRIPTION_FORM, admin_user, form_shown, messages_of, save_form
+from tests.support.api import Answer, client_with
+from tests.support.html_form import Form
 
 pytestmark = pytest.mark.django_db
 
@@ -30,6 +36,7 @@ CONFIRMED = {"confirmed": "yes"}
 JSON = "application/json"
 ANY = {"If-Match": "*"}
 STEPPING_IN: Final = {Scope.CONFIGURE, Scope.OPERATE, Scope.KEYS}
+A_YEAR_ON: Final = timezone.now().replace(microsecond=0) + dt.timedelta(days=365)
 PURGING: Final = "/api/v1/mailboxes/{name}/purge"
 SOME: Final = {"{id}": "4711", "{name}": "some", "{event_type}": "Some.Type", "{token}": "some"}
 
@@ -50,20 +57,68 @@ def run_chosen(client: Client, model: str, action: str, pks: list[int], **more: 
 def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: Client) -> None:
     made = factories.event_type("Order.Paid", description="old")
     form = {"name": "Other", "kind": "QUEUE", "content_type": "text/plain", "description": "new", "sample": ""}
-    admin.post(f"{ROOT}/eventtype/{made.pk}/change/", form)
+    save_form(admin, made, form_shown(admin, made) | form)
     now = EventType.objects.configured().get()
     seen = (now.name, now.kind, now.description, now.content_type, now.version)
     assert seen == ("Order.Paid", "TOPIC", "new", "text/plain", 2)
 
 
-def test_a_stale_form_overwrites_only_what_it_changed(admin: Client) -> None:
+@pytest.mark.behaviour("1.11")
+@pytest.mark.parametrize(
+    ("make", "elsewhere", "here"),
+    [
+        (
+            factories.subscription,
+            {"filter": "$$->'Body' ? 'a'", "script": "a = 1\n"},
+            {"endpoint": "http://a.example/"},
+        ),
+        (factories.subscription, {"headers": {"X-New": "a"}}, {"endpoint": "http://a.example/"}),
+        (factories.subscriber, {"headers": {"X-New": "a"}, "mailbox_ordered": True}, {"description": "new"}),
+        (factories.event_type, {"sample": "{}\n", "schema": {"type": "object"}}, {"description": "new"}),
+        (factories.retry_policy, {"max_retries": 7, "on_exhausted": "FAIL", "schedule": [2.0]}, {"description": "new"}),
+        (lambda: factories.api_key()[0], {"expires_at": A_YEAR_ON, "requests_per_minute": 7}, {"label": "new"}),
+    ],
+)
+def test_a_stale_form_changes_only_what_its_user_changed(
+    admin: Client, make: Callable[[], Versioned], elsewhere: dict[str, object], here: dict[str, str]
+) -> None:
+    row = make()
+    form = form_shown(admin, row)
+    edit.change(type(row)._default_manager.filter(pk=row.pk), changes=elsewhere)
+    assert save_form(admin, row, form | here).status_code == 302
+    now = type(row)._default_manager.get(pk=row.pk)
+    assert {name: getattr(now, name) for name in elsewhere | here} == elsewhere | here
+    (name,) = here
+    assert LogEntry.objects.get().get_change_message() == f"Changed {name.capitalize()}."
+
+
+def test_a_stale_form_keeps_the_links_that_were_set_elsewhere(admin: Client) -> None:
+    made, paid = factories.publisher("till"), factories.event_type("Order.Paid")
+    form = form_shown(admin, made)
+    edit.change(Publisher.objects.filter(pk=made.pk), changes={"event_types": [paid]})
+    assert save_form(admin, made, form | {"description": "new"}).status_code == 302
+    now = Publisher.objects.get()
+    assert (now.description, [*now.event_types.all()]) == ("new", [paid])
+
+
+def test_the_second_change_of_the_same_field_is_refused_until_its_page_is_opened_again(admin: Client) -> None:
+    made = factories.subscription(headers={"X-A": "tell-nobody"}, script="a = 1\n")
+    form = form_shown(admin, made) | {"script": "a = 3", "endpoint": "http://a.example/"}
+    edit.change(Subscription.objects.filter(pk=made.pk), changes={"script": "a = 2\n"})
+    refused = save_form(admin, made, form)
+    assert refused.context["adminform"].form.errors == {"script": [CHANGED_MEANWHILE]}
+    again = save_form(admin, made, Form(refused.text).fields)
+    assert again.context["adminform"].form.errors == {"script": [CHANGED_MEANWHILE]}
+    assert (Subscription.objects.get().script, "tell-nobody" in refused.text) == ("a = 2\n", False)
+    assert save_form(admin, made, form_shown(admin, made) | {"script": "a = 3"}).status_code == 302
+    assert Subscription.objects.get().script == "a = 3"
+
+
+def test_a_form_that_is_sent_twice_is_saved_once(admin: Client) -> None:
     made = factories.subscriber("shop")
-    form = {"name": "shop", "description": "new", **SUBSCRIBER_FORM}
-    admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
-    Subscriber.objects.update(status=Status.INACTIVE)
-    admin.post(f"{ROOT}/subscriber/{made.pk}/change/", form)
-    now = Subscriber.objects.get()
-    assert (now.description, now.status, now.version) == ("new", "INACTIVE", 3)
+    form = form_shown(admin, made) | {"description": "new"}
+    assert [save_form(admin, made, form).status_code for _ in range(2)] == [302, 302]
+    assert (Subscriber.objects.get().description, Subscriber.objects.get().version) == ("new", 2)
 
 
 def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> None:
@@ -155,7 +210,7 @@ def test_a_subscriber_is_deleted_with_its_keys_and_line(admin: Client) -> None:
 
 def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None:
     made, paid = factories.publisher("till"), factories.event_type("Order.Paid")
-    admin.post(f"{ROOT}/publisher/{made.pk}/change/", {"name": "till", "description": "", "event_types": [paid.pk]})
+    save_form(admin, made, form_shown(admin, made) | {"event_types": [paid.pk]})
     now = Publisher.objects.get()
     assert (list(now.event_types.all()), now.version) == ([paid], 2)
 

@@ -12,7 +12,7 @@ from subscriptions.credentials import keys
 from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey
 from tests.support import factories
-from tests.support.admin import browser_with
+from tests.support.admin import browser_with, form_shown, save_form
 from tests.support.api import Answer, client_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
@@ -36,14 +36,14 @@ def clerk() -> Client:
 
 
 def with_end(client: Client, key: ApiKey, end: dt.datetime | None) -> Answer:
-    form = {"label": "changed", "requests_per_minute": ""}
     day, time = (f"{end:%Y-%m-%d}", f"{end:%H:%M:%S}") if end else ("", "")
-    return client.post(f"{ROOT}/{key.pk}/change/", {**form, "expires_at_0": day, "expires_at_1": time})
+    form = {"label": "changed", "expires_at_0": day, "expires_at_1": time}
+    return save_form(client, key, form_shown(client, key) | form)
 
 
 def with_limit(client: Client, key: ApiKey, limit: int | None) -> Answer:
-    form = {"label": "changed", "expires_at_0": "", "expires_at_1": ""}
-    return client.post(f"{ROOT}/{key.pk}/change/", {**form, "requests_per_minute": limit or ""})
+    form = {"label": "changed", "requests_per_minute": str(limit or "")}
+    return save_form(client, key, form_shown(client, key) | form)
 
 
 def now_of(key: ApiKey) -> ApiKey:

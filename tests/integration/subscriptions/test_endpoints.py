@@ -9,13 +9,12 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM
+from tests.support.admin import form_shown, save_form
 from tests.support.api import client_of, job_type, problem_of, publish_job
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/subscriptions"
-PAGE = "/admin/subscriptions/subscription"
 FIELDS = ["endpoint", "monitor_url"]
 INNER = [
     "http://169.254.169.254/latest/",
@@ -66,8 +65,7 @@ def test_the_api_refuses_a_blocked_url_at_its_field(made: Subscription, field: s
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("url", [INNER[0], DISGUISED[0]])
 def test_the_admin_refuses_a_blocked_url_at_its_field(admin: Client, made: Subscription, field: str, url: str) -> None:
-    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, field: url}
-    answer = admin.post(f"{PAGE}/{made.pk}/change/", form)
+    answer = save_form(admin, made, form_shown(admin, made) | {field: url})
     assert (answer.status_code, [*answer.context["adminform"].form.errors]) == (200, [field])
     made.refresh_from_db()
     assert made.version == 1
@@ -75,8 +73,7 @@ def test_the_admin_refuses_a_blocked_url_at_its_field(admin: Client, made: Subsc
 
 def test_other_fields_of_a_subscription_with_a_blocked_endpoint_can_change(admin: Client) -> None:
     made = factories.subscription(endpoint="http://127.0.0.1:9/hook")
-    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, "position": "7"}
-    assert admin.post(f"{PAGE}/{made.pk}/change/", form).status_code == 302
+    assert save_form(admin, made, form_shown(admin, made) | {"position": "7"}).status_code == 302
     made.refresh_from_db()
     assert made.position == 7
     assert client_of().patch(f"{ROOT}/{made.pk}", {"position": 8}).status_code == 200

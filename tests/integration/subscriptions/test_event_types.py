@@ -18,7 +18,7 @@ from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories
-from tests.support.admin import messages_of
+from tests.support.admin import form_shown, messages_of, save_form
 from tests.support.api import Answer, client_of, invalid_fields, problem_of, publish
 
 pytestmark = pytest.mark.django_db
@@ -355,9 +355,10 @@ def test_schema_and_sample_are_set_and_shown_to_be_read(admin: Client) -> None:
 
 def test_saving_what_was_shown_changes_nothing(admin: Client) -> None:
     made = factories.event_type("Order.Paid", schema=ID_SCHEMA, sample='{"id": 1}\n')
-    shown_schema = json.dumps(ID_SCHEMA, indent=2).replace("\n", "\r\n")
-    admin.post(f"{ADMIN_EVENT_TYPES}/{made.pk}/change/", {**FORM, "schema": shown_schema, "sample": '{"id": 1}\r\n'})
+    form = {name: value.replace("\n", "\r\n") for name, value in form_shown(admin, made).items()}
+    assert save_form(admin, made, form).status_code == 302
     assert EventType.objects.configured().get().version == 1
+    assert LogEntry.objects.get().get_change_message() == "No fields changed."
 
 
 @pytest.mark.parametrize(
@@ -384,7 +385,7 @@ def test_an_invalid_schema_or_sample_is_reported_at_its_field(admin: Client, fie
     assert not EventType.objects.configured().exists()
 
 
-def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_is_refused(admin: Client) -> None:
+def test_of_two_changes_in_the_same_instant_the_second_is_refused(admin: Client) -> None:
     made = factories.event_type("Order.Paid", schema={"type": "object"}, sample="{}")
 
     def another_admin_is_first(execute: Any, sql: str, *rest: Any) -> Any:
@@ -392,11 +393,13 @@ def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_i
             EventType.objects.update(schema={"type": "array"}, sample="[]")
         return execute(sql, *rest)
 
-    form = {**FORM, "schema": '{"type": "object"}', "sample": '{"id": 1}'}
+    form = form_shown(admin, made) | {"sample": '{"id": 1}'}
     with connection.execute_wrapper(another_admin_is_first):
-        answer = admin.post(f"{ADMIN_EVENT_TYPES}/{made.pk}/change/", form, follow=True)
-    assert answer.status_code == 200
-    assert messages_of(answer).startswith("Not saved, because of a change made meanwhile: The sample does not satisfy")
+        refused = save_form(admin, made, form)
+    assert messages_of(admin.get(refused.headers["Location"])).startswith(
+        "Not saved, because of a change made meanwhile"
+    )
+    assert EventType.objects.get(pk=made.pk).version == 1, "the transaction of both was rolled back"
 
 
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:

@@ -21,6 +21,7 @@ from subscriptions.models import (
 from subscriptions.presets import install
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import factories
+from tests.support.admin import form_shown, save_form
 from tests.support.api import client_of, invalid_fields, problem_of
 
 pytestmark = pytest.mark.django_db
@@ -267,8 +268,7 @@ def test_a_policy_is_created_and_changed(admin: Client) -> None:
     admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS})
     made = RetryPolicy.objects.get(is_preset=False)
     assert (made.name, made.schedule, made.max_retries, made.on_no_answer) == ("mine", [1, 2.5], 2, "RETRY_LANE")
-    form = {"name": "mine", **TERMS, "initial-schedule": "1.0,2.5", "schedule": ""}
-    admin.post(f"{ADMIN_RETRY_POLICIES}/{made.pk}/change/", form)
+    save_form(admin, made, form_shown(admin, made) | {"schedule": ""})
     made.refresh_from_db()
     assert (made.schedule, made.version) == ([], 2)
 

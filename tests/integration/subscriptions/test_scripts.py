@@ -5,7 +5,7 @@ from django.test import Client
 
 from subscriptions.models import EventKind, Subscription
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM
+from tests.support.admin import SUBSCRIPTION_FORM, form_shown, save_form
 from tests.support.api import client_of
 
 pytestmark = pytest.mark.django_db
@@ -66,17 +66,14 @@ def test_queue_and_sync_subscriptions_to_a_url_have_no_script(admin: Client, kin
     for answer in answers:
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
-    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, "script": SCRIPT}
-    page = admin.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
+    page = save_form(admin, made, form_shown(admin, made) | {"script": SCRIPT})
     assert page.context["errors"] == [[wrong]]
 
 
 @pytest.mark.behaviour("8.1")
 def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription) -> None:
-    page = f"/admin/subscriptions/subscription/{made.pk}/change/"
-    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint}
-    assert admin.post(page, form | {"script": SCRIPT}).status_code == 302
-    refused = admin.post(page, form | {"script": BROKEN})
+    assert save_form(admin, made, form_shown(admin, made) | {"script": SCRIPT}).status_code == 302
+    refused = save_form(admin, made, form_shown(admin, made) | {"script": BROKEN})
     assert refused.context["errors"] == [[WRONG]]
     made.refresh_from_db()
     assert made.script.splitlines() == SCRIPT.splitlines()

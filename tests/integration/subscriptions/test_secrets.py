@@ -29,10 +29,9 @@ from subscriptions.management.commands import rotate_keys
 from subscriptions.management.commands.rotate_keys import encrypted_columns, reencrypt
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
-from tests.support.admin import browser_with
+from tests.support.admin import browser_with, form_shown, save_form
 from tests.support.api import (
     JOB_EVENT,
-    SUBSCRIBER_FORM,
     SYNC_PATH,
     Answer,
     callback_address,
@@ -343,7 +342,7 @@ def test_the_admin_reports_unreadable_values(admin: Client) -> None:
     execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
     page = f"/admin/subscriptions/subscriber/{made.pk}/change/"
     assert b"encrypted under a secret key that the broker no longer has" in admin.get(page).content
-    admin.post(page, {**SUBSCRIBER_FORM, "name": made.name, "headers": '{"X-Token": "new"}'})
+    save_form(admin, made, form_shown(admin, made) | {"headers": '{"X-Token": "new"}'})
     assert Subscriber.objects.get().headers == {"X-Token": "new"}
     assert b"sealed under" not in admin.get(page).content
 
@@ -374,8 +373,8 @@ def test_no_table_shows_a_secret(receiver: Receiver, worker: Worker, publisher: 
     assert {request.headers["x-own"] for request in receiver.log} == {own}
     client.patch(f"/api/v1/subscriptions/{made['id']}", {"headers": {"X-Own": changed}})
     rotated = post(client, f"subscriptions/{made['id']}/rotate-secret").json()
-    page = f"/admin/subscriptions/subscriber/{Subscription.objects.get().subscriber_id}/change/"
-    admin.post(page, {**SUBSCRIBER_FORM, "name": "shop", "headers": json.dumps({"X-Key": None, "X-More": edited})})
+    shop = Subscription.objects.get().subscriber
+    save_form(admin, shop, form_shown(admin, shop) | {"headers": json.dumps({"X-Key": None, "X-More": edited})})
     assert Subscription.objects.get().subscriber.headers == {"X-Key": theirs, "X-More": edited}
     factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE), endpoint=receiver.url("/job"))
     publish_job(client_of(publisher))

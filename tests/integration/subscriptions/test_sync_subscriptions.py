@@ -12,7 +12,7 @@ from broker_project.stack.load.wait import wait_until
 from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM
+from tests.support.admin import SUBSCRIPTION_FORM, form_shown, save_form
 from tests.support.api import Answer, client_of
 from tests.support.database import lock_waiters
 
@@ -139,10 +139,10 @@ def test_only_a_change_that_makes_two_equal_is_refused(price: EventType) -> None
 def test_the_admin_refuses_it_beside_its_field(price: EventType, admin_client: Client) -> None:
     factories.subscription(event_type=price, header_filter_string="eu")
     made = factories.subscription(event_type=price)
-    form = {**SUBSCRIPTION_FORM, "endpoint": URL, "header_filter_string": "eu"}
-    page = admin_client.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
+    page = save_form(admin_client, made, form_shown(admin_client, made) | {"header_filter_string": "eu"})
     ((wrong,),) = page.context["errors"]
     assert wrong.startswith("A subscription of another subscriber has the same filters")
+    form = {**SUBSCRIPTION_FORM, "endpoint": URL, "header_filter_string": "eu"}
     new = form | {"subscriber": factories.subscriber().pk, "event_type": price.pk, "status": "ACTIVE"}
     page = admin_client.post("/admin/subscriptions/subscription/add/", new)
     ((wrong,),) = page.context["errors"]

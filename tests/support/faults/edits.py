@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Generic, TypeVar
 from urllib.parse import urljoin
@@ -17,6 +16,7 @@ from broker_project.stack.load.exchanges import Published, is_signed
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.running_stack import Stack
 from tests.support.faults.load import Load
+from tests.support.html_form import Form
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 ROOT = "/admin/subscriptions"
@@ -28,38 +28,6 @@ EDITION = "X-Edition"
 SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]{20,}")
 
 Edit = Callable[[], None]
-
-
-class Form(HTMLParser):
-    """The fields that the forms of a page send unchanged, without buttons."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.fields: dict[str, str] = {}
-        self._text_of = ""
-        self._select = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        name = given.get("name") or ""
-        if tag == "input" and given.get("type") not in {"submit", "checkbox", "file", "image", "button"} and name:
-            self.fields.setdefault(name, given.get("value") or "")
-        elif tag == "textarea":
-            self._text_of, self.fields[name] = name, ""
-        elif tag == "select":
-            self._select = name
-        elif tag == "option" and "selected" in given:
-            self.fields[self._select] = given.get("value") or ""
-
-    def handle_data(self, data: str) -> None:
-        if self._text_of:
-            self.fields[self._text_of] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "textarea":
-            self.fields[self._text_of] = self.fields[self._text_of].removeprefix("\n")
-            self._text_of = ""
 
 
 class AdminSite:
