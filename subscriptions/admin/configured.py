@@ -38,6 +38,8 @@ INACTIVATING: Final = (
     "Inactivate, and lose messages? What is published until you activate it again is never delivered to it."
 )
 CHANGED_MEANWHILE: Final = "Somebody else has changed this since you opened the page. Open it again and change that."
+MAX_REASONS: Final = 3
+"""Records that a message names, with why nothing was done to them; the history of each says it too."""
 INACTIVATE_BUTTON: Final[dict[str, Any]] = {"submit": "Inactivate", "variant": ActionVariant.DANGER}
 
 
@@ -166,14 +168,26 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """
         if CONFIRMED not in request.POST:
             return self.confirmation(request, question, chosen, **button)
-        for record in chosen:
+        records, not_done = chosen.order_by("pk"), []
+        for record in records:
             try:
                 note = do(record)
             except refusals as refused:
                 note = f"Not done. {refused}"
+                not_done.append(f"{record}: {refused}")
             self.log_change(request, record, note)
-        self.message_user(request, f"Done for {len(chosen)}.", messages.SUCCESS)
+        self._report(request, done=len(records) - len(not_done), not_done=not_done)
         return None
+
+    def _report(self, request: HttpRequest, *, done: int, not_done: Sequence[str]) -> None:
+        """Say for how many it was done, and for which not and why."""
+        if not not_done:
+            self.message_user(request, f"Done for {done}.", messages.SUCCESS)
+            return
+        shown = [f"Done for {done}, not done for {len(not_done)}.", *not_done[:MAX_REASONS]]
+        if len(not_done) > MAX_REASONS:
+            shown.append(f"And {len(not_done) - MAX_REASONS} more.")
+        self.message_user(request, " ".join(shown), messages.WARNING)
 
 
 def _is_built_in(row: object) -> bool:
