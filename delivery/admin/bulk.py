@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 
 from broker_project.core.admin.lists import KeysetPage
-from broker_project.core.admin.model_admin import CONFIRMED, ModelAdmin
+from broker_project.core.admin.model_admin import CONFIRMED, MAX_CHOSEN, ModelAdmin
 from broker_project.core.admin.theme import progress
 from broker_project.core.api.fields import MAX_ID
 from broker_project.core.api.pagination import Search, Stretch, ids_along
@@ -35,8 +35,6 @@ from delivery.replay.eligibility import RESUBMITTABLE, RESUBMITTABLE_REPLIES
 from delivery.replay.resubmit import NoLongerKept, NotResubmittable, resubmit
 from delivery.statuses import DeliveryStatus, WaitsFor
 
-MAX_CHOSEN: Final = 500
-"""A form has at most 1,000 fields."""
 MAX_COUNTED: Final = 10_000
 BATCH: Final = 200
 """Deliveries between two looks at the clock."""

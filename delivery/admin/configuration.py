@@ -139,7 +139,7 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
             context |= head_of(obj, request, "Settings")
         return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]
 
-    def inactivating(self, chosen: "Sequence[Subscriber] | QuerySet[Subscriber]") -> str:
+    def inactivating(self, chosen: Sequence[Subscriber]) -> str:
         """Ask, with what all subscriptions of these were given lately."""
         return _inactivation_question(Subscription.objects.filter(subscriber__in=chosen))
 
@@ -186,7 +186,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is not None,
     )
 
-    def inactivating(self, chosen: "Sequence[Subscription] | QuerySet[Subscription]") -> str:
+    def inactivating(self, chosen: Sequence[Subscription]) -> str:
         """Ask, with what these were given lately, and the way to lose nothing."""
         return f"{_inactivation_question(chosen)} To lose nothing, pause instead."
 
@@ -272,7 +272,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     @admin.action(description=CANCELLING, permissions=["change"])
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then cancel all unfinished deliveries of these."""
-        return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel, **CANCEL_BUTTON)
+        return self.each_confirmed(request, chosen, _cancel_question, _cancel, **CANCEL_BUTTON)
 
 
 def _sent_test_event(subscription: Subscription, *, tries: int) -> dict[str, object]:
@@ -291,7 +291,7 @@ def _sent_test_event(subscription: Subscription, *, tries: int) -> dict[str, obj
     }
 
 
-def _inactivation_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:
+def _inactivation_question(chosen: Collection[Subscription]) -> str:
     """Return what is asked before these are inactivated: what is lost, by what came lately, and what is kept."""
     ids = [one.pk for one in chosen]
     newest = deliveries_of(ids, None, key=None, downwards=True, limit=MAX_COUNTED)
@@ -303,6 +303,6 @@ def _inactivation_question(chosen: "Collection[Subscription] | QuerySet[Subscrip
     )
 
 
-def _cancel_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:
+def _cancel_question(chosen: Collection[Subscription]) -> str:
     number = counted(unfinished_of([one.pk for one in chosen]))
     return f"Cancel all unfinished deliveries, {number} now? They are never sent again; this cannot be undone."

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -16,6 +17,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from broker_project.core.admin.model_admin import (
     CONFIRMED,
+    MAX_CHOSEN,
     ModelAdmin,
     action,
     after_dialog,
@@ -156,19 +158,37 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         self,
         request: HttpRequest,
         chosen: QuerySet[Record],
-        question: str,
+        question: Callable[[Sequence[Record]], str],
         do: Callable[[Any], str],
         *,
         refusals: tuple[type[Exception], ...] = (),
         **button: Any,
     ) -> HttpResponse | None:
-        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses.
+        """Ask, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses.
 
-        `button`: `submit` and `variant` of the confirmation.
+        Of all that a list finds, the first are asked about and done, then the next. `button`: `submit` and `variant` of
+        the confirmation.
         """
-        if CONFIRMED not in request.POST:
-            return self.confirmation(request, question, chosen, **button)
-        records, not_done = chosen.order_by("pk"), []
+        chosen = chosen.order_by("pk")
+        if CONFIRMED in request.POST:
+            asked = [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)]
+            self._do_each(request, chosen.filter(pk__in=asked), do, refusals)
+            chosen = chosen.filter(pk__gt=max(asked))
+        records = [*chosen[:MAX_CHOSEN]]
+        if not records:
+            return None
+        more = chosen.count() - len(records) if request.POST.get("select_across") == "1" else 0
+        return self.confirmation(request, question(records), records, more=more, **button)
+
+    def _do_each(
+        self,
+        request: HttpRequest,
+        records: QuerySet[Record],
+        do: Callable[[Any], str],
+        refusals: tuple[type[Exception], ...],
+    ) -> None:
+        """Do it to each, and say for how many it was done, and for which not and why."""
+        not_done = []
         for record in records:
             try:
                 note = do(record)
@@ -176,11 +196,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
                 note = f"Not done. {refused}"
                 not_done.append(f"{record}: {refused}")
             self.log_change(request, record, note)
-        self._report(request, done=len(records) - len(not_done), not_done=not_done)
-        return None
-
-    def _report(self, request: HttpRequest, *, done: int, not_done: Sequence[str]) -> None:
-        """Say for how many it was done, and for which not and why."""
+        done = len(records) - len(not_done)
         if not not_done:
             self.message_user(request, f"Done for {done}.", messages.SUCCESS)
             return
@@ -219,9 +235,8 @@ def record_actions(
 
     @admin.action(description=title, permissions=[permission])
     def chosen(pages: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
-        question = f"{title} these? {explanation}"
         response: HttpResponse | None = pages.each_confirmed(
-            request, rows, question, do, refusals=refusals, submit=title
+            request, rows, lambda _: f"{title} these? {explanation}", do, refusals=refusals, submit=title
         )
         return response
 
@@ -340,9 +355,9 @@ class SwitchedAdmin(ConfiguredAdmin[Record]):
     def inactivate_chosen(self, request: HttpRequest, chosen: QuerySet[Record]) -> HttpResponse | None:
         """Ask, saying what is lost by it, then make these INACTIVE."""
         do = partial(_set_status, Status.INACTIVE)
-        return self.each_confirmed(request, chosen, self.inactivating(chosen), do, **INACTIVATE_BUTTON)
+        return self.each_confirmed(request, chosen, self.inactivating, do, **INACTIVATE_BUTTON)
 
-    def inactivating(self, chosen: "Sequence[Record] | QuerySet[Record]") -> str:  # noqa: ARG002 - for subclasses
+    def inactivating(self, chosen: Sequence[Record]) -> str:  # noqa: ARG002 - for subclasses
         """Return what is asked before these are made INACTIVE."""
         return INACTIVATING
 

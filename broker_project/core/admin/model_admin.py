@@ -32,6 +32,8 @@ Value = TypeVar("Value")
 
 MAX_PROTECTING: Final = 100
 """What prevents a deletion, as much of it as a page lists."""
+MAX_CHOSEN: Final = 500
+"""Rows that one confirmation is about: a form has at most 1,000 fields."""
 CONFIRMED: Final = "confirmed"
 """The field of a confirmation page that says yes."""
 
@@ -345,11 +347,15 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         variant: ActionVariant = ActionVariant.PRIMARY,
         back: str = "",
         form: object = None,
+        more: int = 0,
     ) -> HttpResponse:
         """Return the page that asks before an action runs; the answer yes comes as POST with `CONFIRMED`.
 
-        `submit` says what its button does, such as `Cancel deliveries`; the other one goes back.
+        `submit` says what its button does, such as `Cancel deliveries`; the other one goes back. `more` of what the
+        list finds is asked about after these.
         """
+        if more:
+            question = f"{question} You are asked about {more:,} more afterwards."
         context = {
             **self.admin_site.each_context(request),
             "title": question,
@@ -357,6 +363,7 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
             "action": request.POST.get("action", ""),
             "checkbox": ACTION_CHECKBOX_NAME,
             "confirmed": CONFIRMED,
+            "more": more,
             "back": back,
             "submit_text": submit,
             "variant": variant.value,

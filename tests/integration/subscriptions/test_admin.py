@@ -155,6 +155,31 @@ def test_an_action_on_many_asks_first(admin: Client) -> None:
     assert messages_of(done) == "Done for 2."
 
 
+def test_all_that_a_list_finds_is_asked_about_some_hundreds_at_a_time(admin: Client) -> None:
+    one = factories.subscription(status=Status.INACTIVE)
+    of_type = {"subscriber": one.subscriber, "event_type": one.event_type, "status": Status.INACTIVE}
+    Subscription.objects.bulk_create(
+        Subscription(**of_type, endpoint=f"http://127.0.0.1:9/{number}") for number in range(1_100)
+    )
+    kept = factories.subscription(status=Status.INACTIVE)
+    found = f"{ROOT}/subscription/?event_type__id__exact={one.event_type_id}"
+    page = {"action": "activate_chosen", "select_across": "1", "index": "0", "_selected_action": [one.pk]}
+    asked, numbers, titles = admin.post(found, page), [], []
+    while asked.status_code == 200:
+        titles.append(asked.context["title"])
+        numbers.append(Subscription.objects.filter(status=Status.ACTIVE).count())
+        pks = re.findall(r'name="_selected_action" value="(\d+)"', asked.text)
+        asked = admin.post(found, {**Form(asked.text).fields, "_selected_action": pks})
+    assert numbers == [0, 500, 1000]
+    assert [title.partition("order. ")[2] for title in titles] == [
+        "You are asked about 601 more afterwards.",
+        "You are asked about 101 more afterwards.",
+        "",
+    ]
+    assert Subscription.objects.get(status=Status.INACTIVE) == kept
+    assert messages_of(admin.get(asked.headers["Location"])) == "Done for 101."
+
+
 def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client) -> None:
     shop, paid = factories.subscriber("shop"), factories.event_type("Order.Paid")
     form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/"}
