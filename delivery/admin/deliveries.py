@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.text import capfirst
 
-from broker_project.core.admin.lists import Candidates, several_filter
+from broker_project.core.admin.lists import Candidates, several_filter, with_fixed_times
 from broker_project.core.admin.model_admin import (
     AutocompleteSelectFilter,
     action,
@@ -190,7 +190,10 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     @action(description="Act on all", permissions=["view"], icon="checklist")
     def act_on_all(self, request: HttpRequest) -> HttpResponse:
-        """Count what the filters find, and do something to all of it."""
+        """Count what the filters find, and do something to all of it, however long that takes."""
+        fixed = with_fixed_times(request.GET)
+        if fixed != request.GET:
+            return HttpResponseRedirect(f"{request.path}?{fixed.urlencode()}")
         return all_page(self, request)
 
     @action(

@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR, SEARCH_VAR
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from unfold.contrib.filters import admin as filters
@@ -170,6 +170,15 @@ def _moment(text: str | None, now: dt.datetime) -> dt.datetime | None:
         return parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
         raise IncorrectLookupParameters from None
+
+
+def with_fixed_times(given: QueryDict) -> QueryDict:
+    """Return the query of a list's address with times in place of ranges such as the last hour, which move on."""
+    fixed, now = given.copy(), timezone.now()
+    for name in TimeFilter.names:
+        if since := SINCE.get(str(given.get(name))):
+            fixed[name] = f"{now - since[1]:%Y-%m-%dT%H:%M:%S}"
+    return fixed
 
 
 def time_filter(of_column: str) -> type[TimeFilter]:

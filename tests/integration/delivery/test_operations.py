@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,6 +16,8 @@ from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils import timezone
 
+from broker_project.core.admin import lists
+from broker_project.core.admin.lists import SINCE
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery import operations
@@ -28,7 +31,7 @@ from subscriptions.edit import change
 from subscriptions.models import EventKind, RetryPolicy, Status, StatusChange, Subscriber, Subscription
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import broker, factories
-from tests.support.admin import browser_with
+from tests.support.admin import browser_with, messages_of
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.database import in_other_thread
@@ -412,9 +415,10 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     monkeypatch.setattr(bulk, "BATCH", 2)
     for _ in range(4):
         broker.publish_bodies(filtered.event_type, UNREADABLE)
-    narrowed, admin = "?status__exact=HELD&from=1h", client_of_admin()
-    listed = f"{reverse('admin:delivery_delivery_changelist')}{narrowed}"
-    address = f"{reverse('admin:delivery_delivery_act_on_all')}{narrowed}"
+    admin = client_of_admin()
+    asked = admin.get(reverse("admin:delivery_delivery_act_on_all"), {"status__exact": "HELD", "from": "1h"})
+    address = asked.headers["Location"]
+    listed = address.replace("act_on_all/", "")
     page = admin.get(address).text
     assert ["Release 5" in page, "Cancel 5" in page, "Resubmit" in page] == [True, True, False]
     to_release, _ = re.findall('name="state" value="([^"]+)"', page)
@@ -435,6 +439,22 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     assert admin.get(f"{address}&idempotency_key=%00").status_code == 400
     assert "Released: 5 deliveries." in admin.get(listed).text
     assert admin.get(address.partition("?")[0])["Location"].endswith("/delivery/?")
+
+
+@pytest.mark.behaviour("5.12")
+@pytest.mark.parametrize("since", SINCE)
+def test_what_was_counted_since_a_while_ago_is_acted_on_later_too(
+    held: Delivery, filtered: Subscription, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    admin = client_of_admin()
+    page = admin.get(
+        reverse("admin:delivery_delivery_act_on_all"), {"status__exact": "HELD", "from": since}, follow=True
+    )
+    to_release, _ = re.findall('name="state" value="([^"]+)"', page.text)
+    later = timezone.now() + SINCE[since][1] + timedelta(minutes=1)
+    monkeypatch.setattr(lists, "timezone", SimpleNamespace(now=lambda: later, localtime=timezone.localtime))
+    done = admin.post(page.redirect_chain[-1][0], {"state": to_release}, follow=True)
+    assert (messages_of(done), broker.statuses(filtered).count("HELD")) == ("Released: 1 delivery.", 0)
 
 
 @pytest.mark.behaviour("5.12")
