@@ -378,6 +378,7 @@ def replays(portal: Portal) -> HttpResponse:
         pages=_pages(found),
         form=form,
         count=count,
+        counted={name: form.get(name, "") for name in REPLAY_FIELDS},
         subscriptions=_choices(portal, "subscriptions"),
         note=_note(portal, "replays"),
     )

@@ -31,6 +31,7 @@ from subscriptions.models import ApiKey, EventKind, KeyKind, Subscriber, Subscri
 from tests.support import broker, factories
 from tests.support.api import JSON, Answer
 from tests.support.database import execute, in_other_thread
+from tests.support.html_form import Form
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.10")]
 
@@ -48,12 +49,8 @@ def theirs(db: None) -> dict[str, int]:
     """What another subscriber has, by the API's names for records."""
     made = factories.subscription(factories.subscriber("somebody"), endpoint="https://somebody.example/")
     sent = delivered(made)
-    return {
-        "subscriptions": made.pk,
-        "deliveries": sent.pk,
-        "messages": sent.message_id or 0,
-        "replays": replayed(made).pk,
-    }
+    numbers = {"subscriptions": made.pk, "deliveries": sent.pk, "messages": sent.message_id or 0}
+    return {**numbers, "replays": replayed(made).pk}
 
 
 def delivered(to: Subscription) -> Delivery:
@@ -558,10 +555,8 @@ def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, manageme
     broker.publish_bodies(own.event_type, b"{}")
     broker.run_worker_until_done()
     failed, portal = Delivery.objects.get(), opened(linked(management))
-    assert (
-        f"{failed.pk}</span></a>"
-        in portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
-    )
+    listed = portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
+    assert f"{failed.pk}</span></a>" in listed
     page = portal.get(f"/portal/deliveries/{failed.pk}").content.decode()
     sent = (f"POST {own.endpoint}", "webhook-signature: ***", "&lt;gone&gt;", "ends the delivery")
     assert [text for text in sent if text not in page] == []
@@ -591,8 +586,13 @@ def test_a_search_that_is_not_finished_goes_on(
     assert "?cursor=" in found.content.decode().partition(until)[2].partition(">Go on searching")[0]
 
 
-def test_a_replay_is_counted_and_then_started(portal: Client, own: Subscription) -> None:
+def test_a_replay_starts_what_was_counted(portal: Client, own: Subscription) -> None:
     assert b"0 deliveries would be sent again" in send(portal, "/portal/replays").content
-    started = send(portal, "/portal/replays", subscription=str(own.pk), start="", **{"from": "2026-01-01T00:00"})
+    ended = {"status": "EXPIRED", "closed_on": timezone.now().date(), "finished_at": timezone.now()}
+    Delivery.objects.filter(pk=delivered(own).pk).update(**ended)
+    counted = send(portal, "/portal/replays", subscription=str(own.pk), **{"from": "2026-01-01T00:00"}).text
+    (form,) = [one for one in re.findall(r"(?s)<form.*?</form>", counted) if "Start the replay" in one]
+    assert ("<select" in form, [*Form(form).fields]) == (False, [FORM_TOKEN, *views.REPLAY_FIELDS])
+    started = portal.post("/portal/replays", Form(form).fields | {"start": ""})
     assert b"The replay has started." in portal.get(started.headers["Location"]).content
     assert (started.status_code, Replay.objects.get().selection["from"][:16]) == (302, "2026-01-01T00:00")
