@@ -65,14 +65,17 @@ class Marked(NamedTuple):
     content: Content
 
 
-def _next_key(line: PageRequest, page: "Page[Row]") -> str:
+def _next_key(line: PageRequest, page: "Page[Row]", found: Sequence[Row]) -> str:
     """Return the ordering key from which on the next page is read; empty: from the first one on.
 
-    A walk that was cut short has met so many keys that half of them have something that is not in flight.
+    A walk that was cut short has met so many keys that half of them have something that is not in flight. The page may
+    be cut as well, and leave keys behind that were found.
     """
     assert line.walk  # noqa: S101 - only asked of lines that go by keys
     keys = {row.ordering_key for row in page.taken if row.part == FRESH}
-    return max(keys) + AFTER if 2 * len(keys) >= line.walk.keys else ""
+    after = max(keys) + AFTER if keys else line.walk.start
+    waiting = {row.ordering_key for row in found if row.part == FRESH and row.id not in line.busy}
+    return after if 2 * len(keys) >= line.walk.keys or max(waiting, default="") >= after else ""
 
 
 def unmark(lines: Sequence[PageRequest]) -> set[int]:
@@ -168,7 +171,7 @@ def _hold_without_message(delivery_ids: Sequence[int]) -> None:
 def _note_ends(line: PageRequest, page: Page[Row], found: Sequence[Row], buffer: Buffer[Outgoing]) -> None:
     """Note where the line's next page begins, and which of its held deliveries may no longer be sent."""
     if line.walk:
-        buffer.next_key = _next_key(line, page)
+        buffer.next_key = _next_key(line, page, found)
     if line.heads:
         heads = {row.id for row in found if row.part == HEAD}
         buffer.gone = [one for one in line.heads if one not in heads]

@@ -108,7 +108,8 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
         is_through = is_alone and line.has_read and not line.buffer.is_low
         if line.rest is not None or line.is_outdated or is_through:
             break
-        yield Read(linger)
+        others_took = line.buffer.is_low and not line.buffer.is_starved
+        yield Read(linger and not others_took)
         linger = True
     return None
 

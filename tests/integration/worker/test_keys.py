@@ -117,6 +117,17 @@ def test_a_slot_goes_on_with_what_is_next_of_its_key(wanted: Subscription) -> No
     assert json.loads(first.take().content.body)["number"] == 2
 
 
+@pytest.mark.parametrize("cut", [{"max_queued_to_send": 3}, {"max_queued_bytes": 64 * 1024}])
+def test_a_page_that_is_cut_keeps_no_key_from_being_read(wanted: Subscription, cut: dict[str, int]) -> None:
+    Subscriber.objects.update(**cut)
+    bodies = [json.dumps({"key": key, "padding": "x" * 20_000}).encode() for key in "abcabcd"]
+    broker.publish_bodies(wanted.event_type, *bodies)
+    requests: list[Request] = []
+    SteppedWorker("stepped", requests.append).take([broker.line_of(wanted.subscriber).pk])
+    sent = Delivery.objects.in_bulk([request.delivery_id for request in requests])
+    assert [sent[request.delivery_id].ordering_key for request in requests] == [*"abcd"]
+
+
 @pytest.mark.behaviour("4.7")
 def test_a_hold_is_for_its_key_only(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", retry.MAX_RETRY_AFTER_SECONDS)
