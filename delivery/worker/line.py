@@ -27,45 +27,9 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
-from delivery.worker.holds import Holds
 from delivery.worker.isolation import Isolation
+from delivery.worker.order import Holds, Numbers
 from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot, SlotState
-
-
-@dataclass(slots=True)
-class Numbers:
-    """The sequence numbers that a line gives (contract 4.10)."""
-
-    last: int
-    is_ordered: bool
-    """Whether the line's next delivery has the next one; otherwise each has the one that it was given (4.13, 4.18)."""
-    given: dict[int, int] = field(default_factory=dict)
-    """By delivery: the numbers of what is being marked, where others are marked beside it."""
-    last_marked: int = 0
-    """The last of them when they were marked: nothing has a later one."""
-
-    def next(self, delivery: Outgoing) -> int | None:
-        """Return the number that a delivery gets unless it has one."""
-        return self.last + 1 if self.is_ordered else self.given.get(delivery.id)
-
-    def give(self, delivery: Outgoing) -> None:
-        """Give a delivery a number, if others may be marked beside it and it has none."""
-        if delivery.sequence is None and delivery.id not in self.given:
-            self.last += 1
-            self.given[delivery.id] = self.last
-        self.last_marked = self.last
-
-    def sent(self, delivery: Outgoing, sequence: int) -> None:
-        """Note that a delivery was sent under its number."""
-        self.given.pop(delivery.id, None)
-        if self.is_ordered:
-            self.last = max(self.last, sequence)
-
-    def refused(self, delivery: Outgoing) -> None:
-        """Note that a delivery may not be sent: its number is given again if none is later."""
-        number = self.given.pop(delivery.id, None)
-        if number and number == self.last_marked:
-            self.last -= 1
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,6 @@
-"""What a line that a worker runs holds: it is tried again before anything of its key goes past it."""
+"""What keeps a line in order: the deliveries that it holds, and the sequence numbers that it gives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from broker_project.core import boot_clock
 from delivery.dispatch.claim import ActiveHold, Claim
@@ -57,3 +57,39 @@ class Holds(dict[int, ActiveHold]):
         for hold in self.values():
             first[hold.ordering_key] = min(hold.delivery_id, first.get(hold.ordering_key, hold.delivery_id))
         return first
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The sequence numbers that a line gives (contract 4.10)."""
+
+    last: int
+    is_ordered: bool
+    """Whether the line's next delivery has the next one; otherwise each has the one that it was given (4.13, 4.18)."""
+    given: dict[int, int] = field(default_factory=dict)
+    """By delivery: the numbers of what is being marked, where others are marked beside it."""
+    last_marked: int = 0
+    """The last of them when they were marked: nothing has a later one."""
+
+    def next(self, delivery: Outgoing) -> int | None:
+        """Return the number that a delivery gets unless it has one."""
+        return self.last + 1 if self.is_ordered else self.given.get(delivery.id)
+
+    def give(self, delivery: Outgoing) -> None:
+        """Give a delivery a number, if others may be marked beside it and it has none."""
+        if delivery.sequence is None and delivery.id not in self.given:
+            self.last += 1
+            self.given[delivery.id] = self.last
+        self.last_marked = self.last
+
+    def sent(self, delivery: Outgoing, sequence: int) -> None:
+        """Note that a delivery was sent under its number."""
+        self.given.pop(delivery.id, None)
+        if self.is_ordered:
+            self.last = max(self.last, sequence)
+
+    def refused(self, delivery: Outgoing) -> None:
+        """Note that a delivery may not be sent: its number is given again if none is later."""
+        number = self.given.pop(delivery.id, None)
+        if number and number == self.last_marked:
+            self.last -= 1
