@@ -201,6 +201,17 @@ class Released:
     has_more: bool = False
 
 
+def release_of(line: ActiveLine) -> Released:
+    """Return how a line is released whose slots all rest."""
+    held = [hold.delivery_id for hold in line.holds.resting(boot_clock.since_boot())]
+    is_held = len(held) >= line.claim.concurrency
+    if is_held:
+        log.info("line.held", line_id=line.id, delivery_ids=held)
+    has_more = not is_held and line.rest is None and line.may_have_more
+    log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
+    return Released(line.id, line.claim.queue, line.link, has_more)
+
+
 class Releaser(threading.Thread):
     """Follows up on released lines in a thread of its own, so that a slow Redis delays no line.
 

@@ -209,9 +209,15 @@ class ActiveLine:
         """Whether a page is read at once, and not when there is new work."""
         return not step.linger or self.has_hint or self.must_stop()
 
-    def lacks_heads(self) -> bool:
-        """Whether something held has become due that has not been read."""
-        return not {*self.due_heads(boot_clock.since_boot())} <= {delivery.id for delivery in self.buffer.heads}
+    @property
+    def left_out_until(self) -> float:
+        """Time since boot from which on the first of the subscriptions that were left out may be sent to."""
+        return min(self.left_out.values(), default=math.inf)
+
+    def lacks_due(self) -> bool:
+        """Whether something has become due that has not been read: it is held, or its subscription was left out."""
+        now = boot_clock.since_boot()
+        return self.left_out_until <= now or not {*self.due_heads(now)} <= {one.id for one in self.buffer.heads}
 
     def has_room(self, slot: Slot) -> bool:
         """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
@@ -302,7 +308,7 @@ class ActiveLine:
             return self.rest
         longest = RETRY_LINE_REST_SECONDS if self.is_retry_line else UNORDERED_REST_SECONDS
         if self.left_out:
-            wait = min(self.left_out.values()) - boot_clock.since_boot()
+            wait = self.left_out_until - boot_clock.since_boot()
             return min(wait, longest) if wait > LONG_WAIT_SECONDS else None
         if self.is_retry_line and self.shortest_pause < math.inf:
             return min(self.shortest_pause * RETRY_LINE_REST_SHARE, longest)

@@ -33,7 +33,7 @@ from delivery.webhook.request import Outgoing, add_sequence, request_of
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.isolation import Isolation
-from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line, idle_seconds
+from delivery.worker.leases import Leases, Released, Releaser, Turns, active_line, idle_seconds, release_of
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.round_trip import RoundTrip
@@ -88,6 +88,8 @@ class Rounds:
         self._round_trip = RoundTrip(self._slots, self._backoff, self.budget, terms)
         self._look_at = 0.0
         """Time since boot of the next look for new work, while no hints can come."""
+        self._rate_at = math.inf
+        """Time since boot from which on an idle slot may send what its line has left out."""
         self._turns = Turns()
         self._stuck_at = 0.0
         """Time since boot at which buffers were last taken from lines that hang."""
@@ -217,7 +219,7 @@ class Rounds:
         """Return the seconds after which there is something to do even if no answer comes."""
         now = boot_clock.since_boot()
         trip = 0.0 if self._wanted else self._seconds_to_round_trip()
-        waits = [REST_SECONDS, max(trip, self._backoff.until - now)]
+        waits = [REST_SECONDS, max(trip, self._backoff.until - now), self._rate_at - now]
         if self.scripts and (scripts := self.scripts.patience()) is not None:
             waits.append(scripts)
         if idle := self._slots[SlotState.IDLE]:  # the first has been so for longest
@@ -274,7 +276,8 @@ class Rounds:
                 slot.settled(self.budget)
                 self._follow(slot)
                 if all(other.state is SlotState.PARKED for other in slot.line.slots):
-                    released.append(self._release(slot.line))
+                    released.append(release_of(slot.line))
+                    self._forget(slot.line)
         if released:
             self._releaser.release(released)
         self._client.begin()  # before anything else takes time: each was checked against its lease
@@ -309,18 +312,9 @@ class Rounds:
             case Read():
                 self._slots.move(slot, SlotState.IDLE)
                 slot.idle_since = boot_clock.since_boot()
+                self._rate_at = min(self._rate_at, slot.line.left_out_until)
             case Rest():
                 self._slots.move(slot, SlotState.PARKED)
-
-    def _release(self, line: ActiveLine) -> Released:
-        held = [hold.delivery_id for hold in line.holds.resting(boot_clock.since_boot())]
-        is_held = len(held) >= line.claim.concurrency
-        if is_held:
-            log.info("line.held", line_id=line.id, delivery_ids=held)
-        has_more = not is_held and line.rest is None and line.may_have_more
-        log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
-        self._forget(line)
-        return Released(line.id, line.claim.queue, line.link, has_more)
 
     def _forget(self, line: ActiveLine) -> None:
         line.return_buffer(self.budget)
@@ -358,10 +352,15 @@ class Rounds:
         for slot in self._slots[SlotState.PACING]:
             if slot.resumes_at <= now or slot.line.stopping:
                 self._advance(slot, None)
+        if now >= self._rate_at:
+            left_out = {slot: slot.line.left_out_until for slot in self._slots[SlotState.IDLE]}
+            for slot in [one for one, until in left_out.items() if until <= now]:
+                self._slots.move(slot, SlotState.READING)
+            self._rate_at = min((until for until in left_out.values() if until > now), default=math.inf)
         hanging: dict[ActiveLine, bool] = {}
         for slot in self._slots[SlotState.PARKED]:
             if (line := slot.line) not in hanging:
-                hanging[line] = (line.hangs(now) or line.lacks_heads()) and not line.must_stop()
+                hanging[line] = (line.hangs(now) or line.lacks_due()) and not line.must_stop()
             if hanging[slot.line] and slot.line.has_room(slot):
                 self._advance(slot, None)
 

@@ -95,7 +95,7 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
     """
     line = slot.line
     linger = linger or line.is_read_out
-    if line.has_room(slot) and (line.buffer.is_low or line.lacks_heads()):
+    if line.has_room(slot) and (line.buffer.is_low or line.lacks_due()):
         will_send = line.sent / (boot_clock.since_boot() - line.taken_at) * PAGE_SECONDS
         line.page_size = min(max(MIN_PAGE, 2 * len(line.slots), int(will_send)), line.claim.capacity)
         yield Read()
@@ -179,7 +179,8 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
     """
     line, destination = slot.line, delivery.destination
     while seconds := line.rate_limiter.wait(destination, now := boot_clock.since_boot()):
-        has_time = seconds <= LONG_WAIT_SECONDS and (len(line.slots) == 1 or not line.is_over)
+        goes_on = len(line.slots) == 1 or not line.is_over or (seconds <= SHORT_WAIT_SECONDS and line.hangs(now))
+        has_time = goes_on and seconds <= LONG_WAIT_SECONDS
         if line.is_ordered or line.is_keyed or delivery.id in line.holds:  # nothing of its key overtakes it (4.7)
             if not has_time:
                 line.hold(delivery, seconds)

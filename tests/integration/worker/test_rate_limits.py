@@ -5,19 +5,23 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
+from broker_project.core import boot_clock
 from broker_project.stack.load.receiver import Receiver, answer
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
+from delivery.worker import leases
 from delivery.worker.round_trip import Mark, Settling, mark_of
 from subscriptions.models import Subscription
 from tests.support import broker
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import retry_policy, subscription
+from tests.support.stepped_worker import Request, SteppedWorker
 
 pytestmark = pytest.mark.behaviour("1.4")
 
@@ -166,6 +170,38 @@ def test_unordered_deliveries_of_others_go_on(receiver: Receiver, worker: Worker
     broker.publish_numbered(limited.event_type, 20)
     wait_until(lambda: broker.statuses(other) == [DELIVERED] * 20, saying=lambda: broker.statuses(other))
     assert receiver.bodies("/a") == [b"0"]
+
+
+def pass_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the clocks of the worker, and of the rate limits in the database, go on."""
+    real = boot_clock.since_boot
+    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + seconds)
+    Pace.objects.update(last_at=F("last_at") - timedelta(seconds=seconds))
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_slow_endpoint_is_sent_at_its_rate(
+    limited: Subscription, monkeypatch: pytest.MonkeyPatch, *, is_over: bool, has_others: bool
+) -> None:
+    """Nobody tells of new work, while other requests of the line hang."""
+    monkeypatch.setattr(leases, "IDLE_SECONDS", PATIENCE_SECONDS)
+    type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=8)
+    Subscription.objects.update(rate_limit=2.0)
+    broker.publish_numbered(limited.event_type, 40)
+    if has_others:
+        broker.publish_numbered(subscription(limited.subscriber).event_type, 40)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(limited.subscriber).pk])
+    worker.lines[0].is_over = is_over
+    for number in range(2, 6):
+        pass_seconds(monkeypatch, 0.51)
+        worker.go()
+        worker.answer_all({one: 200 for one in requests if one.destination.subscription_id != limited.pk})
+        of_limited = [one for one in requests if one.destination.subscription_id == limited.pk]
+        assert len(of_limited) == number
 
 
 @pytest.mark.behaviour("5.3")

@@ -14,7 +14,7 @@ from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.slots import Read, Reply, RequestSent, Rest, Send, Slot, Step, Transform
+from delivery.worker.slots import Read, Reply, RequestSent, Rest, Send, Slot, Step, Transform, Wait
 from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import NotRun
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
@@ -114,6 +114,17 @@ def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
     line.rate_limiter.learn(half_open.destination, 900.0, boot_clock.since_boot())
     receive(line, half_open)
     assert ([*line.left_out], line.may_try(half_open)) == ([1], True)
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+@pytest.mark.parametrize(("seconds", "wants"), [(0.05, Wait), (0.5, Read)])
+def test_in_a_turn_that_is_over_a_slot_waits_a_moment_for_its_rate(seconds: float, wants: type[Step]) -> None:
+    line, limited = a_line(2), to(1, spacing=1.0, concurrency=2)
+    now = boot_clock.since_boot()
+    line.is_over, line.slots[0].waiting_since = True, now - 1.0
+    line.rate_limiter.learn(limited.destination, seconds, now)
+    line.receive(Buffer(fresh=[limited]))
+    assert isinstance(resumed(line.slots[1], None), wants)
 
 
 @pytest.mark.behaviour("1.4", "4.7", "4.8")
