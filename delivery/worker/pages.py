@@ -301,10 +301,7 @@ class Pages:
         return [line for line in unheard if line.id not in certain]
 
     def _give(self, buffers: Mapping[ActiveLine, Buffer[Any] | None]) -> Iterator[Slot]:
-        """Let lines have their pages; yield the slots that take of them, in a keyed line idle ones too.
-
-        It may have free keys for these.
-        """
+        """Let lines have their pages; yield the slots that take of them, then idle ones while something is left."""
         waiting = {slot.line for slot in self._slots[SlotState.READING]}
         for line, buffer in buffers.items():
             if buffer is not None and line in waiting and not line.misread:
@@ -318,7 +315,7 @@ class Pages:
             if slot.line in buffers and not slot.line.unheard and not slot.line.misread:
                 yield slot
         for slot in self._slots[SlotState.IDLE]:
-            if slot.line.is_keyed and slot.line in buffers and slot.line.buffer.has_next:
+            if slot.line in buffers and slot.line.buffer.has_next:
                 yield slot
 
     def _received_groups(self, senders: Sequence[ActiveLine]) -> Iterator[Slot]:

@@ -95,7 +95,9 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
     """
     line = slot.line
     linger = linger or line.is_read_out
-    if line.has_room(slot) and (line.buffer.is_low or line.lacks_due()):
+    # After a probe: the page has nothing more of its subscription, which may go on now.
+    has_probed = bool(slot.ended and slot.in_flight and slot.in_flight.destination.half_open)
+    if line.has_room(slot) and (line.buffer.is_low or line.lacks_due() or has_probed):
         will_send = line.sent / (boot_clock.since_boot() - line.taken_at) * PAGE_SECONDS
         line.page_size = min(max(MIN_PAGE, 2 * len(line.slots), int(will_send)), line.claim.capacity)
         yield Read()
@@ -108,8 +110,7 @@ def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = Fals
         is_through = is_alone and line.has_read and not line.buffer.is_low
         if line.rest is not None or line.is_outdated or is_through:
             break
-        others_took = line.buffer.is_low and not line.buffer.is_starved
-        yield Read(linger and not others_took)
+        yield Read(linger and not line.is_used_up())
         linger = True
     return None
 
@@ -165,8 +166,6 @@ def _take(slot: Slot) -> Outgoing | None:
     if not line.is_retry_line and not is_as_claimed:  # contract 4.13
         line.is_outdated = True
         return None
-    if to.half_open:
-        line.tried.add((to.subscription_id, to.config_version))
     return taken
 
 
@@ -189,7 +188,6 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
             seconds > SHORT_WAIT_SECONDS and any(other.paced_for == destination.subscription_id for other in line.slots)
         ):
             line.left_out[destination.subscription_id] = now + seconds
-            line.tried.discard((destination.subscription_id, destination.config_version))
             yield Read()
             return None
         slot.paced_for = destination.subscription_id

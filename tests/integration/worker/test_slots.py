@@ -23,10 +23,11 @@ from delivery.worker.leases import active_line
 from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from subscriptions.models import Processing, Subscriber, Subscription
+from subscriptions.models import PausedBy, Processing, Subscriber, Subscription
+from subscriptions.scripting.jobs import Failed, Made, NotRun, Result
 from tests.support import broker
 from tests.support.broker import Worker, lines_with_due_work
-from tests.support.factories import subscriber, subscription
+from tests.support.factories import retry_policy, subscriber, subscription
 from tests.support.stepped_worker import Request, SteppedWorker
 
 pytestmark = pytest.mark.behaviour("4.13")
@@ -217,6 +218,73 @@ def begin_all_and_vanish(line: Line) -> list[int]:
     return [*broker.settle({line.pk: taken.epoch}, marks=[mark_of(driven, delivery) for delivery in begun]).started]
 
 
+def half_open(wanted: Subscription) -> None:
+    """Let a subscription be suspended, and probed with its next delivery."""
+    suspended = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "suspended"}
+    Subscription.objects.filter(pk=wanted.pk).update(**suspended, half_open=True)
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.KEYED])
+@pytest.mark.parametrize("works", [True, False])
+def test_a_subscription_that_is_probed_keeps_no_other_waiting(
+    wanted: Subscription, processing: Processing, *, works: bool
+) -> None:
+    path = "$$->'Body'->>'key'" if processing == Processing.KEYED else ""
+    Subscriber.objects.update(processing=processing, ordering_key=path, max_queued_to_send=8)
+    Subscription.objects.update(retry_policy=retry_policy(max_retries=0, on_exhausted="SUSPEND"))
+    other = subscription(wanted.subscriber)
+    for one in (wanted, other):
+        broker.publish_bodies(one.event_type, *[b'{"key": "%d"}' % number for number in range(20)])
+    half_open(wanted)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    assert [one.destination.subscription_id for one in requests] == [wanted.pk, other.pk, other.pk]
+    worker.answer_all({requests[0]: 200 if works else 503})
+    worker.answer_all({requests[1]: 200})
+    others = {one.destination.subscription_id for one in worker.wire.in_flight}
+    assert (len(worker.wire.in_flight), wanted.pk in others) == (3 if works else 2, works)
+
+
+@pytest.mark.behaviour("5.6")
+def test_all_slots_go_on_with_a_subscription_that_works_again(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 4)
+    half_open(wanted)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    assert len(requests) == 1
+    worker.answer_all({requests[0]: 200})
+    assert len(worker.wire.in_flight) == 3
+
+
+def cancel_it(delivery_id: int) -> None:
+    cancel([delivery_id], reason="unwanted")
+
+
+@pytest.mark.behaviour("5.6", "8.3")
+@pytest.mark.parametrize(("result", "is_cancelled"), [(Failed("made up"), False), (NotRun(), False), (Made(), True)])
+def test_another_probe_begins_if_the_first_is_not_sent(
+    wanted: Subscription, result: Result, *, is_cancelled: bool
+) -> None:
+    Subscription.objects.update(script="made up")
+    other = subscription(wanted.subscriber)
+    broker.publish_numbered(other.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 3)
+    half_open(wanted)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    assert (len(requests), len(worker.scripts.running)) == (1, 1)
+    if is_cancelled:
+        cancel_it(Delivery.objects.filter(subscription=wanted).earliest("id").pk)
+    worker.finish_scripts(result)
+    worker.hint()
+    worker.go()
+    assert (len(requests), len(worker.scripts.running)) == (1, 1)
+
+
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.SERIAL])
 def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription, processing: Processing) -> None:
@@ -278,10 +346,6 @@ def change_its_path(delivery_id: int) -> None:
     assert wanted
     wanted.endpoint += "/changed"
     wanted.save()
-
-
-def cancel_it(delivery_id: int) -> None:
-    cancel([delivery_id], reason="unwanted")
 
 
 @pytest.mark.behaviour("4.9", "5.11")
