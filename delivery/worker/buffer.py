@@ -71,7 +71,7 @@ class Buffer(Generic[Work]):
         """The ordering key from which on the next page is read, if the line goes by keys."""
         self.gone: Sequence[int] = ()
         """Held deliveries that were to be read and may no longer be sent."""
-        self._fresh = deque(fresh)
+        self.fresh = deque(fresh)
         self._aside: dict[str, list[Work]] = {}
         """By ordering key: what was met of it while the key was busy."""
         self.deferred = deque(deferred)
@@ -81,18 +81,18 @@ class Buffer(Generic[Work]):
         """The share of the page at which the next one is read."""
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self.deferred) + len(self.heads) + sum(map(len, self._aside.values()))
+        return len(self.fresh) + len(self.deferred) + len(self.heads) + sum(map(len, self._aside.values()))
 
     @property
     def bytes(self) -> int:
         """Bytes of the bodies that are left."""
         aside = (work for works in self._aside.values() for work in works)
-        return sum(work.size for work in (*self.heads, *self._fresh, *self.deferred, *aside))
+        return sum(work.size for work in (*self.heads, *self.fresh, *self.deferred, *aside))
 
     @property
     def has_next(self) -> bool:
         """Whether there may be something to take."""
-        return bool(self.heads or self._fresh or self.deferred)
+        return bool(self.heads or self.fresh or self.deferred)
 
     @property
     def has_more(self) -> bool:
@@ -111,7 +111,7 @@ class Buffer(Generic[Work]):
 
     def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
         """Take what goes next of what may; `deferred_next` says whose turn it is if both kinds wait."""
-        others = (self.deferred, self._fresh) if deferred_next else (self._fresh, self.deferred)
+        others = (self.deferred, self.fresh) if deferred_next else (self.fresh, self.deferred)
         for part in (self.heads, *others):
             for place, work in enumerate(part):
                 if may_go(work):
@@ -121,13 +121,13 @@ class Buffer(Generic[Work]):
 
     def set_aside(self, is_busy: Callable[[Work], bool]) -> None:
         """Set aside what comes next and is of a busy key, so that nobody meets it again until the key is free."""
-        while self._fresh and is_busy(self._fresh[0]):
-            work = self._fresh.popleft()
+        while self.fresh and is_busy(self.fresh[0]):
+            work = self.fresh.popleft()
             self._aside.setdefault(KEY(work), []).append(work)
 
     def free(self, key: str) -> None:
         """Put what was set aside of a key first, in its order."""
-        self._fresh.extendleft(reversed(self._aside.pop(key, [])))
+        self.fresh.extendleft(reversed(self._aside.pop(key, [])))
 
 
 class BodyBudget:

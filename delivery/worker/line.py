@@ -28,7 +28,7 @@ from delivery.models import Lane
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
 from delivery.worker.isolation import Isolation
-from delivery.worker.order import Holds, Numbers
+from delivery.worker.order import AFTER, Holds, Numbers
 from delivery.worker.slots import LineUpdate, NotStarted, Read, Rest, Send, Slot, SlotState
 
 
@@ -84,6 +84,8 @@ class ActiveLine:
     """Time since boot at which its last page was read."""
     next_key: str = field(init=False, default="")
     """The ordering key from which on the next page is read."""
+    last_key: str | None = field(init=False, default=None)
+    """The greatest ordering key of which something new has been taken of its page."""
     busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
     """The ordering keys of what slots have taken, until its outcome is recorded."""
     keys_in_the_way: set[str] = field(init=False, default_factory=set)
@@ -299,9 +301,16 @@ class ActiveLine:
         buffer.refill_level = self.claim.refill_level
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        self.next_key, self.read_at = buffer.next_key, boot_clock.since_boot()
+        self.next_key, self.last_key, self.read_at = buffer.next_key, None, boot_clock.since_boot()
         for delivery_id in buffer.gone:
             self.holds.end(delivery_id)
+
+    def take_key(self, delivery: Outgoing, slot: Slot) -> None:
+        """Let nothing of a delivery's ordering key be sent beside it, which `slot` has taken."""
+        key = delivery.ordering_key
+        self.busy_keys[key] = slot
+        if not delivery.is_deferred:
+            self.last_key = max(key, self.last_key or key)
 
     def rest_at_release(self) -> float | None:
         """Return how many seconds it rests if it is released now, None if it does not.
@@ -323,11 +332,13 @@ class ActiveLine:
         return LineUpdate(self.id, self.claim.epoch, self.numbers.last, self.deferred_next, self.rest_at_release())
 
     def return_buffer(self, budget: BodyBudget) -> None:
-        """Drop what has been read and not taken; it is read again when its turn comes."""
+        """Drop what has been read and not taken; it is read again when its turn comes, the keys left over at once."""
         budget.give_back(self.buffer.bytes)
         if self.is_keyed:
             left = {one.ordering_key for one in self.buffer.deferred} & self.busy_keys.keys()
             self.keys_in_the_way = self.keys_in_the_way | left if left else set()
+            if self.last_key is not None and any(one.ordering_key > self.last_key for one in self.buffer.fresh):
+                self.next_key = self.last_key + AFTER
         self.buffer = Buffer(more=self.buffer.has_more)
 
 

@@ -1,10 +1,14 @@
 """What keeps a line in order: the deliveries that it holds, and the sequence numbers that it gives."""
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from broker_project.core import boot_clock
 from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.webhook.request import Outgoing
+
+AFTER: Final = "\x01"
+"""Appended to an ordering key, it sorts before everything that comes after that key."""
 
 
 class Holds(dict[int, ActiveHold]):

@@ -31,15 +31,12 @@ from delivery.worker.buffer import (
     page_of,
 )
 from delivery.worker.line import ActiveLine
+from delivery.worker.order import AFTER
 from delivery.worker.page_sql import UNMARK, statement_of_pages
 from delivery.worker.queue import read_groups
 from delivery.worker.slots import Read, Slot, Slots, SlotState
 
 log = structlog.get_logger(__name__)
-
-AFTER: Final = "\x01"
-"""Appended to an ordering key, it sorts before everything that comes after that key."""
-
 
 HOLD_WITHOUT_MESSAGE: Final = """
 UPDATE delivery_open

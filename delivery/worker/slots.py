@@ -311,7 +311,7 @@ class Slot:
             self.taken_ids.append(taken.id)
             if self.line.is_keyed:
                 self.taken_keys.append(taken.ordering_key)
-                self.line.busy_keys[taken.ordering_key] = self
+                self.line.take_key(taken, self)
         return taken
 
     def prepare(self, delivery: Outgoing) -> None:

@@ -128,6 +128,18 @@ def test_a_page_that_is_cut_keeps_no_key_from_being_read(wanted: Subscription, c
     assert [sent[request.delivery_id].ordering_key for request in requests] == [*"abcd"]
 
 
+def test_keys_that_are_left_of_a_page_are_in_the_next_one(wanted: Subscription) -> None:
+    Subscriber.objects.update(max_queued_to_send=3, concurrency=2)
+    publish(wanted, *"abcdef" * 5)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    while len(requests) < 12:
+        worker.answer_all({worker.wire.in_flight[0]: 200})
+    sent = Delivery.objects.in_bulk([request.delivery_id for request in requests])
+    assert {one.ordering_key for one in sent.values()} == {*"abcdef"}
+
+
 @pytest.mark.behaviour("4.7")
 def test_a_hold_is_for_its_key_only(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", retry.MAX_RETRY_AFTER_SECONDS)
