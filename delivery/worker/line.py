@@ -70,6 +70,8 @@ class ActiveLine:
     page_size: int = field(init=False)
     left_out: dict[int, float] = field(init=False, default_factory=dict)
     """Subscriptions that wait for their rate limit while others are sent, and until when (time since boot)."""
+    has_probes: bool = field(init=False, default=False)
+    """Whether something of a half-open subscription has been taken in this turn."""
     probed: set[int] = field(init=False, default_factory=set)
     """Half-open subscriptions that were being tried when its last page was asked for."""
     cut_short: list[int] = field(init=False, default_factory=list)
@@ -223,7 +225,14 @@ class ActiveLine:
 
     def is_used_up(self) -> bool:
         """Whether slots have taken of the page what they may: all of it, or the one delivery that is a probe."""
-        return (self.buffer.is_low and not self.buffer.is_starved) or not probed_by(self.slots) <= self.probed
+        return (self.buffer.is_low and not self.buffer.is_starved) or not self.probed_by(self.slots) <= self.probed
+
+    def probed_by(self, slots: Iterable[Slot]) -> set[int]:
+        """Return the half-open subscriptions of which slots have a delivery whose outcome is not recorded yet."""
+        if not self.has_probes:
+            return set()
+        deliveries = [one for slot in slots for one in (slot.in_flight, getattr(slot.step, "delivery", None)) if one]
+        return {one.destination.subscription_id for one in deliveries if one.destination.half_open}
 
     def has_room(self, slot: Slot) -> bool:
         """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
@@ -259,7 +268,7 @@ class ActiveLine:
         if self.claim.concurrency == 1:
             return True
         is_avoided = self._share_of(delivery) in self.slot_shares.avoided
-        return not (is_avoided or (to.half_open and to.subscription_id in probed_by(self.slots)))
+        return not (is_avoided or (to.half_open and to.subscription_id in self.probed_by(self.slots)))
 
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
@@ -270,7 +279,7 @@ class ActiveLine:
         staying = [slot for slot in self.slots if self.is_sender or not isinstance(slot.step, Read)]
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
-        self.misread, self.probed = False, probed_by(self.slots)
+        self.misread, self.probed = False, self.probed_by(self.slots)
         return PageRequest(
             line_id=self.id,
             epoch=self.claim.epoch,
@@ -280,7 +289,7 @@ class ActiveLine:
             deferred_next=self.deferred_next,
             busy=[*taken_by(staying), *(hold.delivery_id for hold in resting)],
             taken=taken_by(self.slots),
-            left_out=[*self.left_out, *probed_by(staying), *(() if self.is_keyed else self.slot_shares.avoided)],
+            left_out=[*self.left_out, *self.probed_by(staying), *(() if self.is_keyed else self.slot_shares.avoided)],
             is_concurrent=self.claim.concurrency > 1,
             walk=self._walk([hold.ordering_key for hold in resting]) if self.is_keyed else None,
             mark_as=self.numbers.last + 1 if marks else None,
@@ -345,11 +354,3 @@ class ActiveLine:
 def taken_by(slots: Iterable[Slot]) -> list[int]:
     """Return the deliveries, or QUEUE groups, that slots have taken and whose outcome is not recorded yet."""
     return [taken_id for slot in slots for taken_id in slot.taken_ids]
-
-
-def probed_by(slots: Iterable[Slot]) -> set[int]:
-    """Return the half-open subscriptions of which slots have a delivery whose outcome is not recorded yet."""
-    deliveries = [
-        one for slot in slots for one in (slot.in_flight, getattr(slot.step, "delivery", None)) if one is not None
-    ]
-    return {one.destination.subscription_id for one in deliveries if one.destination.half_open}

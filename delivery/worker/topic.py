@@ -166,6 +166,7 @@ def _take(slot: Slot) -> Outgoing | None:
     if not line.is_retry_line and not is_as_claimed:  # contract 4.13
         line.is_outdated = True
         return None
+    line.has_probes |= to.half_open
     return taken
 
 
