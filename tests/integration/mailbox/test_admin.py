@@ -16,6 +16,7 @@ from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
+from tests.support.admin import form_shown, save_form
 from tests.support.broker import line_of, publish_numbered, statuses
 from tests.support.database import execute
 from tests.support.mailboxes import fetch_all, pulled_subscription, time_out_hand_outs
@@ -151,13 +152,11 @@ def test_the_page_of_a_delivery_shows_its_hand_outs(admin: Client, wanted: Subsc
 
 
 def test_switching_a_subscription_to_push_keeps_its_messages(admin: Client, wanted: Subscription) -> None:
-    page = reverse("admin:subscriptions_subscription_change", args=[wanted.pk])
-    form = admin.get(page).context["adminform"].form
-    values = {name: "" if form[name].value() is None else form[name].value() for name in form.fields}
-    admin.post(page, {**values, "delivery_mode": "PUSH"})
+    values = form_shown(admin, wanted)
+    save_form(admin, wanted, {**values, "delivery_mode": "PUSH"})
     assert Subscription.objects.get().delivery_mode == DeliveryMode.PULL, "it has no endpoint"
     sent = {**values, "delivery_mode": "PUSH", "endpoint": "http://archive.example/"}
-    assert admin.post(page, sent).status_code == 302
+    assert save_form(admin, wanted, sent).status_code == 302
     assert Subscription.objects.get().delivery_mode == DeliveryMode.PUSH
     assert statuses(wanted) == [DeliveryStatus.PENDING] * 3
 
