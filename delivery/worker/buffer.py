@@ -366,7 +366,7 @@ class SlotShares:
         """Return the subscriptions that are full and hang for long, with for how long, and those that are avoided."""
         waits = {key: now - since[0] for key, since in self._since.items() if since and self.is_full(key)}
         hanging = {subscription_id: wait for subscription_id, wait in waits.items() if wait >= HANGING_SECONDS}
-        return dict.fromkeys(self.avoided, 2 * DRAIN_SECONDS) | hanging
+        return hanging | {one: max(2 * DRAIN_SECONDS, hanging.get(one, 0.0)) for one in self.avoided}
 
 
 class RateLimiter:

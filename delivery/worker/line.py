@@ -346,8 +346,9 @@ class ActiveLine:
         if self.is_keyed:
             left = {one.ordering_key for one in self.buffer.deferred} & self.busy_keys.keys()
             self.keys_in_the_way = self.keys_in_the_way | left if left else set()
-            if self.last_key is not None and any(one.ordering_key > self.last_key for one in self.buffer.fresh):
-                self.next_key = self.last_key + AFTER
+            last = self.last_key
+            if last is not None and self.buffer.is_low and any(one.ordering_key > last for one in self.buffer.fresh):
+                self.next_key = last + AFTER
         self.buffer = Buffer(more=self.buffer.has_more)
 
 
