@@ -24,7 +24,7 @@ from broker_project.core.db import answered_within
 from broker_project.server.browser_headers import Answer
 from broker_project.server.request_groups import RequestGroups, group_of, statement_seconds
 from broker_project.server.request_head import HEALTH_PATHS, Headers, refusal_of
-from broker_project.server.runtime import raise_open_files_limit, tune_runtime
+from broker_project.server.runtime import raise_open_files_limit, sparingly, tune_runtime
 from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
 from delivery.callbacks import address as callback_address
@@ -91,7 +91,9 @@ class RsgiApplication:
                 groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads))
                 await groups.answered(request)
             else:
-                await self._loop.run_in_executor(_threads_for(request.environ), request.answer)
+                threads = _threads_for(request.environ)
+                answer = partial(sparingly, request.answer) if threads is _strangers else request.answer
+                await self._loop.run_in_executor(threads, answer)
         finally:
             upload.release()
 

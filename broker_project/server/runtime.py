@@ -3,6 +3,8 @@
 import gc
 import resource
 import sys
+import time
+from collections.abc import Callable
 from typing import Final
 
 SWITCH_SECONDS: Final = 0.0005
@@ -17,6 +19,10 @@ YOUNG_OBJECTS: Final = 10_000
 COLLECTIONS: Final = 20
 """Collections of one generation before the next older one is collected too."""
 FLOWER_OLD_COLLECTIONS: Final = 1
+REST_SHARE: Final = 3
+"""For so many times as long as it has computed a thread rests that leaves Python to others: while 200 connections asked
+for a page as fast as they could, 95 % of publishes took up to 160 ms without, and take up to 50 ms."""
+MAX_REST_SECONDS: Final = 0.5
 
 
 def load_without_collecting() -> None:
@@ -30,6 +36,13 @@ def tune_runtime() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*USUAL)
+
+
+def sparingly(act: Callable[[], None]) -> None:
+    """Act, then let this thread rest, so that the others get most of Python's time."""
+    began = time.thread_time()
+    act()
+    time.sleep(min(REST_SHARE * (time.thread_time() - began), MAX_REST_SECONDS))
 
 
 def raise_open_files_limit() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 from broker_project import diagnosis
 from broker_project.core import database_server
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
+from broker_project.server.runtime import sparingly
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.models import Line
 from tests.support import factories
@@ -22,6 +24,15 @@ from tests.support.database import execute
 def test_livez_answers_without_a_database() -> None:
     answer = Client().get("/livez")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(("computed", "rest"), [(0.01, 0.03), (1.0, 0.5)])
+def test_strangers_leave_python_to_others(monkeypatch: pytest.MonkeyPatch, computed: float, rest: float) -> None:
+    clock, rests = iter([1.0, 1.0 + computed]), list[float]()
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", rests.append)
+    sparingly(lambda: None)
+    assert rests == [pytest.approx(rest)]
 
 
 @pytest.fixture
