@@ -52,13 +52,13 @@ MIN_STATEMENT_SECONDS: Final = 1.0
 TURN_SECONDS: Final = 30.0
 """A line stays with a worker for this time at most: then another one may take it (contract 4.14)."""
 LONG_TURN_SECONDS: Final = 120.0
-"""A line of which several are sent at a time goes on for longer while one of its requests hangs, so that the others do
-not wait for it. From this time on it goes on only while one has not been answered for `DRAIN_SECONDS`, and nothing more
-is started of what that one is of."""
+"""A line that sends several at a time stays longer while one of its requests hangs, so that the others do not wait for
+that one. From this time on it stays only while a request is older than `DRAIN_SECONDS`, and sends nothing more to the
+subscription, or of the ordering key, of such a request."""
 DRAIN_SECONDS: Final = 5.0
-"""For so long, at most, others may wait for an answer at the end of a long turn."""
+"""At the end of a long turn the other slots of its line wait at most so long for the last answers."""
 LONGEST_TURN_SECONDS: Final = LONG_TURN_SECONDS + MAX_TIMEOUT_SECONDS
-"""From this time on nothing more is started: what was avoided first has ended."""
+"""From this time on the line sends nothing more: requests that hung before have timed out by now."""
 MIN_LINK_SECONDS: Final = 0.02
 """The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
 little."""

@@ -18,7 +18,7 @@ SLICE: Final = 5_000
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
 CANCEL_SECONDS: Final = 5.0
-"""A request cancels for about this time; whoever sent it asks again for the rest."""
+"""A request cancels for about this time. Its client sends it again while there is more."""
 
 BETWEEN_SECONDS: Final = 3 * LOCKED_RETRY_SECONDS
 """Pause between two slices while a worker runs one of the lines, for it to settle what ended."""

@@ -20,9 +20,10 @@ COLLECTIONS: Final = 20
 """Collections of one generation before the next older one is collected too."""
 FLOWER_OLD_COLLECTIONS: Final = 1
 REST_SHARE: Final = 3
-"""For so many times as long as it has computed a thread rests that leaves Python to others: while 200 connections asked
-for a page as fast as they could, 95 % of publishes took up to 160 ms without, and take up to 50 ms."""
+"""A thread rests three times as long as it has computed. While 200 connections asked for a page as fast as they could,
+the p95 of publishing was 160 ms without such rests, and is below 50 ms with them."""
 MAX_REST_SECONDS: Final = 0.5
+"""The longest rest: a page that takes long must not keep the next one waiting for seconds."""
 
 
 def load_without_collecting() -> None:

@@ -261,7 +261,7 @@ class Supervisor:
         """Report what fails inside, and go on."""
         try:
             yield
-        except Exception as problem:  # noqa: BLE001 - the next check tries again, whatever it was
+        except Exception as problem:  # noqa: BLE001 - after any failure the next check tries again
             self._report(child, f"{failure}: {problem}")
 
     def _report(self, child: Child, text: str) -> None:

@@ -331,7 +331,10 @@ def _recover(abandoned: Sequence[tuple[Claim, datetime]]) -> list[tuple[int, int
 
 
 def ended_pauses(delivery_ids: Sequence[int]) -> list[int]:
-    """Return those held deliveries that are due by now: somebody has tried, changed or cancelled them, too."""
+    """Return which of these held deliveries are due: their pause is over, also because a person has ended it.
+
+    So are those whose subscription has changed since, or that are gone.
+    """
     return [delivery_id for (delivery_id,) in rows(ENDED_PAUSES, [delivery_ids])]
 
 

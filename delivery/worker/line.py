@@ -140,7 +140,7 @@ class ActiveLine:
         return any(slot.has_waited(now, seconds) for slot in self.slots)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its turn has to end, whatever waits."""
+        """Whether it starts nothing more, even if the other slots have to wait for a request that hangs."""
         return now >= self.taken_at + LONGEST_TURN_SECONDS
 
     @property

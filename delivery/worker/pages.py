@@ -65,8 +65,8 @@ class Marked(NamedTuple):
 def _next_key(line: PageRequest, page: "Page[Row]", found: Sequence[Row]) -> str:
     """Return the ordering key from which on the next page is read; empty: from the first one on.
 
-    A walk that was cut short has met so many keys that half of them have something that is not in flight. The page may
-    be cut as well, and leave keys behind that were found.
+    A walk from key to key ends early when it has met many keys of which at least half have something to send. The page
+    can also be too small for all keys that the walk has met. In both cases the next page begins behind the last key.
     """
     assert line.walk  # noqa: S101 - only asked of lines that go by keys
     keys = {row.ordering_key for row in page.taken if row.part == FRESH}
