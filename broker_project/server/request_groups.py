@@ -30,7 +30,8 @@ from broker_project.server.request_head import HEALTH_PATHS
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from delivery.publish.cloud_events import BINARY, is_batch, is_cloud_event
-from subscriptions.api.authentication import find_keys, give_up, rate_headers
+from subscriptions.api.authentication import FOUND, find_keys, give_up, rate_headers
+from subscriptions.credentials.keys import Found
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events"
@@ -223,25 +224,39 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
             future.set_result(None)
 
 
-def _read_and_done(group: Collection[PendingRequest]) -> tuple[list[Read], Error | None]:
+def _read_and_done(group: Collection[PendingRequest], *, remembered: bool = True) -> tuple[list[Read], Error | None]:
     """Read all requests and do what they ask for; return the answer to each, and why the database is away if it is.
 
-    Answers may have to be made.
+    Answers may have to be made. What is not done with keys and event types that are remembered is done anew with those
+    of now.
     """
-    failure = find_keys([(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group])
+    asked = [(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group]
+    failure = find_keys(asked, remembered=remembered)
     read = _read_all(group)
     deferred = [answer for _, _, answer in read if isinstance(answer, DeferredAnswer)]
     resolve_all(deferred)
     for answer in deferred:
         if isinstance(answer.failure, Error) and is_away(answer.failure):
             failure = answer.failure
+    again = {} if failure else {pending: None for pending, _, answer in read if _is_in_doubt(pending, answer)}
+    if again:
+        anew, failure = _read_and_done(again, remembered=False)
+        read = [one for one in read if one[0] not in again] + anew
     return read, failure
+
+
+def _is_in_doubt(pending: PendingRequest, answer: Answer) -> bool:
+    """Return whether an answer stands on a remembered key that nothing has confirmed."""
+    found = pending.environ[FOUND]
+    is_stored = isinstance(answer, DeferredAnswer) and not (answer.failure or answer.is_slow)
+    return isinstance(found, Found) and found.is_remembered and not is_stored
 
 
 def _read_all(group: Collection[PendingRequest]) -> list[Read]:
     read: list[Read] = []
     for pending in group:
         try:
+            pending.environ["wsgi.input"].seek(0)
             request = WSGIRequest(pending.environ)
         except Exception:
             log.exception("requests.unreadable")  # the server answers it with 500, and the others get their own answer

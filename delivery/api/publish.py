@@ -27,8 +27,9 @@ from delivery.publish.errors import InvalidMetadata, RefusedItems
 from delivery.publish.publish import Publication, publish_terms, publish_together
 from delivery.publish.store import Accepted, NewMessage
 from delivery.publish.together import together
-from subscriptions.api.authentication import EVENT_TYPES
+from subscriptions.api.authentication import FOUND
 from subscriptions.api.permissions import MayPublish, key_of
+from subscriptions.credentials.keys import Found
 from subscriptions.models import EventKind, Scope
 
 ANYTHING: Final = "*/*"
@@ -157,6 +158,8 @@ class Publish(NamedTuple):
     submission: Submission
     max_open: int | None
     """How many messages of the publisher may have unfinished deliveries."""
+    found: Found | None = None
+    """The key and the event type, if they were found for several requests together."""
     is_batch: bool = False
     """Whether all is stored. A single event is not if it is of kind SYNC or volatile."""
 
@@ -174,7 +177,7 @@ def publish_all(asked: Sequence[Publish]) -> list[Published | Exception]:
         if isinstance(checked, Exception):
             continue
         if one.is_batch or not (one.submission.is_volatile or checked[0].kind == EventKind.SYNC):
-            stored[number] = Publication(checked, one.max_open)
+            stored[number] = Publication(checked, one.max_open, one.found)
         else:
             results[number] = checked[0]
     for number, result in zip(stored, publish_together([*stored.values()], publish_terms()), strict=True):
@@ -240,15 +243,10 @@ def _answer_to_batch(published: Published) -> Response:
 
 def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     """Return the answer to one event."""
-    event_types = request.META.get(EVENT_TYPES, {})
-    submission = Submission(
-        [draft],
-        key_of(request).publisher_id,
-        kinds=ANY_KIND,
-        event_types=event_types,
-        is_volatile=is_volatile(request),
-    )
-    asked = Publish(submission, max_open_of(request))
+    found, publisher_id = request.META.get(FOUND), key_of(request).publisher_id
+    known = {(publisher_id, found.asked.event_type): found.event_type} if found and found.event_type else {}
+    submission = Submission([draft], publisher_id, kinds=ANY_KIND, event_types=known, is_volatile=is_volatile(request))
+    asked = Publish(submission, max_open_of(request), found)
     return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
 
 

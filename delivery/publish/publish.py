@@ -24,6 +24,7 @@ from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessage
 from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, choose_and_store, store
 from delivery.publish.together import together
+from subscriptions.credentials.keys import Found
 from subscriptions.models import EventKind
 
 MAX_GROUP_DELIVERIES: Final = 10_000
@@ -31,6 +32,10 @@ MAX_GROUP_DELIVERIES: Final = 10_000
 
 message_log: Final = structlog.get_logger("messages")
 """Silent unless `BROKER_LOG_MESSAGES` is set."""
+
+
+class NotAsRemembered(Exception):
+    """Nothing is published, since what is remembered of a key and an event type has not been confirmed: look it up."""
 
 
 class GroupTooLarge(Exception):
@@ -83,6 +88,8 @@ class Publication(NamedTuple):
     """All of one publisher."""
     max_open: int | None = None
     """How many messages of the publisher may have unfinished deliveries."""
+    found: Found | None = None
+    """The key and the event type, if they were found for several publications together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +229,11 @@ def _log_published(messages: Sequence[NewMessage], answers: Sequence[Accepted]) 
 
 
 def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequence[list[Accepted] | Exception]:
-    return _publish_plain(publications, terms) or _publish_any(publications, terms)
+    if plain := _publish_plain(publications, terms):
+        return plain
+    if any(one.found and one.found.is_remembered for one in publications):
+        raise NotAsRemembered
+    return _publish_any(publications, terms)
 
 
 def _publish_plain(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted]]:
@@ -230,7 +241,8 @@ def _publish_plain(publications: Sequence[Publication], terms: PublishTerms) -> 
     messages = [message for one in publications for message in one.messages]
     if not all(map(_is_plain, messages)) or any(one.max_open is not None for one in publications):
         return []
-    stored = choose_and_store(messages, max_deliveries=min(terms.max_deliveries, MAX_GROUP_DELIVERIES))
+    found = [one.found for one in publications if one.found]
+    stored = choose_and_store(messages, found, max_deliveries=min(terms.max_deliveries, MAX_GROUP_DELIVERIES))
     answers = iter(stored or ())
     return [[*islice(answers, len(one.messages))] for one in publications] if stored else []
 
@@ -243,7 +255,7 @@ def _is_plain(message: NewMessage) -> bool:
 
 @transaction.atomic
 def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
-    progress = [_Progress(*one) for one in publications]
+    progress = [_Progress(one.messages, one.max_open) for one in publications]
     uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
     with ExitStack() as rooms:
         opened = _routed(progress, uses, in_progress, rooms, terms)

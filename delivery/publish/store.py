@@ -1,13 +1,14 @@
 """Store messages with their deliveries: one statement for all of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
 
 import orjson
 from django.db import transaction
+from django.utils import timezone
 
 from broker_project.core.db import array, rows
 from delivery.dispatch import notify
@@ -26,6 +27,7 @@ from delivery.publish.routing import (
     ordering_key_of,
     sender_lines,
 )
+from subscriptions.credentials.keys import AS_FOUND, Found, as_found, remember
 from subscriptions.filters import Document, Work
 from subscriptions.matching import REACHED, plain_lookups
 from subscriptions.models import EventKind
@@ -135,10 +137,11 @@ are ordering keys (4.18).
 STORE_GROUPS: Final = MESSAGES + SOME_GROUPED + RESULT
 """The same where some messages are QUEUE messages."""
 
-_COUNTED: Final = """
+_COUNTED: Final = f"""
       JOIN counted USING (lookup)
      WHERE (SELECT bool_and(is_plain IS TRUE) AND sum(deliveries_count * uses) <= %(max_deliveries)s
-              FROM unnest(%(uses)s::bigint[]) WITH ORDINALITY AS u (uses, lookup) LEFT JOIN counted USING (lookup))"""
+              FROM unnest(%(uses)s::bigint[]) WITH ORDINALITY AS u (uses, lookup) LEFT JOIN counted USING (lookup))
+       AND {AS_FOUND}"""
 CHOOSE_AND_STORE: Final = f"""
 WITH candidate AS MATERIALIZED (
   SELECT k.lookup, s.id, s.subscriber_id, s.position,
@@ -243,12 +246,15 @@ def store(
     return [Accepted(found_id, route.outcome, len(route.matches)) for found_id, route in zip(ids, routes, strict=True)]
 
 
-def choose_and_store(messages: Sequence[NewMessage], *, max_deliveries: int) -> list[Accepted] | None:
+def choose_and_store(
+    messages: Sequence[NewMessage], found: Collection[Found], *, max_deliveries: int
+) -> list[Accepted] | None:
     """Store messages with their deliveries in one statement, a transaction of its own; None: nothing is stored.
 
     That is for TOPIC messages without delay, time to live and destination. It is tried if the last messages like these
-    had subscriptions, and these had neither filters nor mailboxes nor ordering keys; it is done if that is so now, and
-    the messages have at most `max_deliveries` together. Then it does what `routes_of` and `store` do.
+    had subscriptions, and these had neither filters nor mailboxes nor ordering keys; it is done if that is so now, the
+    messages have at most `max_deliveries` together, and keys and event types are as they were `found`, which is
+    remembered then. It does what `routes_of` and `store` do.
     """
     lookups = plain_lookups(messages)
     if not lookups:
@@ -261,11 +267,14 @@ def choose_and_store(messages: Sequence[NewMessage], *, max_deliveries: int) -> 
         "messages": _message_columns(messages, columns),
         "uses": array(Counter(lookups).values()),
         "max_deliveries": max_deliveries,
+        **as_found([*{one.asked: one for one in found}.values()], now=timezone.now()),
         **dict(zip(RANGE_COLUMNS, (array(column) for column in zip(*ranges, strict=True)), strict=True)),
     }
-    found = rows(CHOOSE_AND_STORE, arguments)
-    notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in found if not place)
-    stored = sorted(one for one in found if one[0])
+    answer = rows(CHOOSE_AND_STORE, arguments)
+    notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in answer if not place)
+    stored = sorted(one for one in answer if one[0])
+    if stored:
+        remember(found)
     return [Accepted(message_id, MessageOutcome.ROUTED, count) for _, message_id, count in stored] or None
 
 

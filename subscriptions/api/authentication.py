@@ -21,17 +21,15 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.keys import Asked, key_for, keys_for
+from subscriptions.credentials.keys import Asked, Found, key_for, keys_for, remembered_keys
 from subscriptions.credentials.scopes import effective_limit
-from subscriptions.credentials.tokens import SCHEME, bearer_in, could_be_token, recent_tokens
+from subscriptions.credentials.tokens import SCHEME, bearer_in, could_be_token, digest_of, recent_tokens
 from subscriptions.models import ApiKey
 
 KEYS: Final = "keys"
 """What a client without a usable key may be guessing."""
 FOUND: Final = "broker.found_keys"
-"""Where a request notes keys that have been looked up for it and others, by token."""
-EVENT_TYPES: Final = "broker.event_types"
-"""Where it notes the event types to be published with these keys."""
+"""Where a request notes its key and event type, which have been found for it and others; or why they were not."""
 RATE: Final = "broker.rate"
 """Where a request notes the state of its key's rate limit, once it is counted."""
 POLICY: Final = '"default"'
@@ -76,18 +74,19 @@ class ApiKeyAuthentication(BaseAuthentication):
         token_hash = hash(token)
         if token_hash not in recent_tokens:
             check_failures(request, at=KEYS)
-        found: Mapping[str, ApiKey] | Error = request.META.get(FOUND, {})
+        found: Found | Error | None = request.META.get(FOUND)
         if isinstance(found, Error):
             raise found
-        key = found.get(token) or key_for(token, now=timezone.now())
+        key = found.key if found else key_for(token, now=timezone.now())
         if key is None:
             recent_tokens.discard(token_hash)
             count_failure(request, at=KEYS)
             raise AuthenticationFailed("This API key is unknown, revoked or expired.")
         recent_tokens.add(token_hash)
         limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
-        if limit is not None and RATE not in request.META:
-            rate = request.META[RATE] = _requests.spend(key.pk, limit, time.monotonic_ns())
+        if limit is not None:  # it is counted once, however often it is read
+            rate = request.META.get(RATE) or _requests.spend(key.pk, limit, time.monotonic_ns())
+            request.META[RATE] = rate
             if rate.wait:
                 raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)
         return KeyHolder(key), key
@@ -97,26 +96,29 @@ class ApiKeyAuthentication(BaseAuthentication):
         return SCHEME
 
 
-def find_keys(requests: Sequence[tuple[dict[str, Any], str]]) -> Error | None:
-    """Look up together the keys of several requests that are about to be authenticated, and what they publish.
+def find_keys(requests: Sequence[tuple[dict[str, Any], str]], *, remembered: bool) -> Error | None:
+    """Find together the keys of several requests that are about to be authenticated, and what they publish.
 
     They are given by their WSGI variables and the names of their event types, empty for none. Only keys that were valid
-    recently: what others may look up is limited. If the database is away, return why: all are answered with that.
+    recently: what others may look up is limited. With `remembered`, what is known of all is not read again: then it
+    counts only for publishes that are stored as long as it is so. If the database is away, return why: all are answered
+    with that.
     """
     asked = {
-        Asked(token, event_type): None
-        for variables, event_type in requests
+        number: Asked(digest_of(token), event_type)
+        for number, (variables, event_type) in enumerate(requests)
         if (token := bearer_in(variables.get("HTTP_AUTHORIZATION", ""))) and hash(token) in recent_tokens
     }
+    now, distinct = timezone.now(), dict.fromkeys(asked.values())
     try:
-        keys, event_types = keys_for(asked, now=timezone.now())
+        found = (remembered_keys(distinct, now=now) if remembered else {}) or keys_for(distinct, now=now)
     except Error as failure:
         if is_away(failure):
             give_up(failure, [variables for variables, _ in requests])
             return failure
-        keys, event_types = {}, {}
-    for variables, _ in requests:
-        variables[FOUND], variables[EVENT_TYPES] = keys, event_types
+        found = {}
+    for number, (variables, _) in enumerate(requests):
+        variables[FOUND] = found.get(asked[number]) if number in asked else None
     return None
 
 

@@ -2,8 +2,8 @@
 
 import datetime as dt
 import secrets
-from collections.abc import Collection, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -17,7 +17,7 @@ from subscriptions.credentials.tokens import BEGINNING, SHOWN_CHARACTERS, TOKEN_
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import ApiKey, Publisher, Subscriber
 from subscriptions.names import is_name
-from subscriptions.publishable import COLUMNS, Named, Publishable
+from subscriptions.publishable import COLUMNS, Publishable
 
 Owner = Publisher | Subscriber | None
 """Of a key; None is management."""
@@ -42,23 +42,36 @@ PUBLISHER: Final = ("id", "max_open_messages")
 The prefix is logged when the connection may already have been returned.
 """
 EVENT_TYPE_COLUMNS: Final = len(fields(Publishable))
+_MAX_OPEN: Final = "(SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)"
+STATE: Final = f"hash_record_extended(ROW (k.requests_per_minute, {_MAX_OPEN}, {COLUMNS}), 0)"
+"""A hash of what can change of a key `k`, its publisher and an event type `e`, and a publish is checked against."""
+_AT_ALL: Final = """
+  JOIN subscriptions_apikey k ON k.digest = a.digest
+  LEFT JOIN subscriptions_eventtype e ON e.name = a.event_type"""
+_USABLE: Final = """k.revoked_at IS NULL
+   AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND (k.retires_at IS NULL OR k.retires_at > %(now)s)"""
 USABLE: Final = f"""
 SELECT a.number, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
        s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
-       (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id),
+       {_MAX_OPEN}, {STATE},
        {COLUMNS}
-  FROM unnest(%(digests)s::bytea[], %(event_types)s::text[]) WITH ORDINALITY AS a (digest, event_type, number)
-  JOIN subscriptions_apikey k ON k.digest = a.digest
+  FROM unnest(%(digests)s::bytea[], %(event_types)s::text[]) WITH ORDINALITY AS a (digest, event_type, number){_AT_ALL}
   LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
-  LEFT JOIN subscriptions_eventtype e ON e.name = a.event_type
- WHERE k.revoked_at IS NULL
-   AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
+ WHERE {_USABLE}
 """
 """Keys, each with an event type to be published with it, if there is one.
 
-Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself. The
+Prepared, since it is what publishes and fetches begin with: through the ORM it costs as much as the publish itself. The
 scopes are read as text: for psycopg, making a list of an array takes longer than all the rest.
 """
+AS_FOUND: Final = f"""NOT EXISTS (
+  SELECT FROM unnest(%(digests)s::bytea[], %(event_types)s::text[], %(states)s::bigint[])
+           AS f (digest, event_type, state)
+   WHERE f.state IS DISTINCT FROM (
+     SELECT {STATE} FROM (SELECT f.digest, f.event_type) a{_AT_ALL} WHERE {_USABLE}))"""
+"""The condition that keys are usable, and as they were found, and the event types too."""
+MAX_REMEMBERED: Final = 1024
+"""Keys with event types that a process remembers."""
 STILL_USABLE: Final = """
 SELECT FROM subscriptions_apikey
  WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
@@ -67,10 +80,28 @@ SELECT FROM subscriptions_apikey
 
 
 class Asked(NamedTuple):
-    """A token, and the event type that is to be published with it; empty: none, or not known yet."""
+    """The digest of a token, and the event type that is to be published with it; empty: none, or not known yet."""
 
-    token: str
+    digest: bytes
     event_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A usable key, with the event type that is to be published with it."""
+
+    asked: Asked
+    key: ApiKey
+    event_type: Publishable | None = None
+    """None: there is no such event type, or none was asked for."""
+    state: int = 0
+    """A hash of both as they were read."""
+    is_remembered: bool = False
+    """Whether they were read for an earlier publish, so that this one counts only if they are `AS_FOUND`."""
+
+
+_remembered: Final[dict[Asked, Found]] = {}
+"""What publishes in one statement were checked against: the next ones need not look it up."""
 
 
 class KeyEnded(Exception):
@@ -79,10 +110,13 @@ class KeyEnded(Exception):
 
 def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     """Return the usable key with this token, None if there is none; log a refusal, note the use once a minute."""
-    keys, _ = keys_for([Asked(token)], now=now)
-    if token in keys:
-        return keys[token]
-    refused = ApiKey.objects.filter(digest=digest_of(token)).first() if could_be_token(token) else None
+    if not could_be_token(token):
+        log.warning("api_key.unknown")
+        return None
+    asked = Asked(digest_of(token))
+    if found := keys_for([asked], now=now):
+        return found[asked].key
+    refused = ApiKey.objects.filter(digest=asked.digest).first()
     if refused is None:
         log.warning("api_key.unknown")
         return None
@@ -91,23 +125,48 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     return None
 
 
-def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> tuple[dict[str, ApiKey], dict[Named, Publishable]]:
-    """Return the usable keys, by token, and the event types to be published with them; note their use once a minute."""
-    places = [one for one in asked if could_be_token(one.token)]
-    arguments = {
-        "digests": array(f'"\\\\x{digest_of(one.token).hex()}"' for one in places),
-        "event_types": array(f'"{one.event_type}"' if is_name(one.event_type) else None for one in places),
-        "now": now,
+def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, Found]:
+    """Read usable keys, each with the event type to be published with it; note their use once a minute."""
+    places = [*asked]
+    found: dict[Asked, Found] = {}
+    for one in places:
+        _remembered.pop(one, None)
+    for number, *columns in rows(USABLE, {**_columns(places), "now": now}) if places else []:
+        *of_key, state = columns[:-EVENT_TYPE_COLUMNS]
+        of_event_type, one = columns[-EVENT_TYPE_COLUMNS:], places[number - 1]
+        event_type = None if of_event_type[0] is None else Publishable(*of_event_type)
+        found[one] = Found(one, _used(of_key, now), event_type, state)
+    return found
+
+
+def remembered_keys(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, Found]:
+    """Return what is remembered, if that is all that is asked for and no use has to be noted; else nothing."""
+    found = {one: _remembered.get(one) for one in asked}
+    known = {one: of_one for one, of_one in found.items() if of_one and not _is_to_be_noted(of_one.key, now)}
+    return known if len(known) == len(found) else {}
+
+
+def remember(found: Iterable[Found]) -> None:
+    """Remember keys and event types that were `AS_FOUND` just now."""
+    if len(_remembered) > MAX_REMEMBERED:
+        _remembered.clear()
+    _remembered.update((one.asked, replace(one, is_remembered=True)) for one in found)
+
+
+def as_found(found: Sequence[Found], *, now: dt.datetime) -> dict[str, Any]:
+    """Return the arguments of `AS_FOUND`."""
+    return {**_columns([one.asked for one in found]), "states": array(one.state for one in found), "now": now}
+
+
+def _columns(asked: Sequence[Asked]) -> dict[str, Any]:
+    return {
+        "digests": array(f'"\\\\x{one.digest.hex()}"' for one in asked),
+        "event_types": array(f'"{one.event_type}"' if is_name(one.event_type) else None for one in asked),
     }
-    keys: dict[str, ApiKey] = {}
-    event_types: dict[Named, Publishable] = {}
-    for number, *columns in rows(USABLE, arguments) if places else []:
-        token, name = places[number - 1]
-        of_key, of_event_type = columns[:-EVENT_TYPE_COLUMNS], columns[-EVENT_TYPE_COLUMNS:]
-        key = keys[token] = keys.get(token) or _used(of_key, now)
-        if of_event_type[0] is not None:
-            event_types[key.publisher_id, name] = Publishable(*of_event_type)
-    return keys, event_types
+
+
+def _is_to_be_noted(key: ApiKey, now: dt.datetime) -> bool:
+    return key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY
 
 
 def _used(row: Sequence[Any], now: dt.datetime) -> ApiKey:
@@ -118,9 +177,10 @@ def _used(row: Sequence[Any], now: dt.datetime) -> ApiKey:
         key.subscriber = Subscriber.from_db(DEFAULT_DB_ALIAS, SUBSCRIBER, columns[len(KEY) :])
     elif key.publisher_id is not None:
         key.publisher = Publisher.from_db(DEFAULT_DB_ALIAS, PUBLISHER, [key.publisher_id, max_open])
-    if key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY:
+    if _is_to_be_noted(key, now):
         stale = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_IS_NOTED_EVERY)  # unless another request just did
         ApiKey.objects.filter(stale, pk=key.pk).update(last_used_at=now)
+        key.last_used_at = now
     return key
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -35,6 +36,11 @@ class Call:
     def send(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         assert len(dict(headers)) == len(headers)
         self.status, self.headers, self.body = status, dict(headers), body
+
+    @property
+    def problem(self) -> str:
+        """The code of the problem that was the answer."""
+        return str(json.loads(self.body)["code"])
 
     def send_alone(self) -> None:
         """Answer as Django does, without a group."""

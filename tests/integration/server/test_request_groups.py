@@ -45,7 +45,18 @@ def token_of(publisher: Publisher) -> str:
 
 KEYS: list[dict[str, Any]] = [{}, {"requests_per_minute": 1}, {}]
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
-EVENTS = ("Topic", "Queue", "Sync", "Schema", "Text", "Forbidden", "Unknown", "Broker.Line.Paused", "no name at all")
+EVENTS = (
+    "Plain",
+    "Topic",
+    "Queue",
+    "Sync",
+    "Schema",
+    "Text",
+    "Forbidden",
+    "Unknown",
+    "Broker.Line.Paused",
+    "no name at all",
+)
 BODIES = (b"{}", b'{"n": 1}', b'{"n": "x"}', b"", b"{", b'{"n": 1, "n": 2}', b'"\xff"', b"x" * 2_000_000)
 HEADERS: dict[str, tuple[str, ...]] = {
     "Content-Type": ("text/plain", "application/cloudevents+json", "application/json; charset=none"),
@@ -69,15 +80,16 @@ HEADERS: dict[str, tuple[str, ...]] = {
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
+def requests(draw: st.DrawFn, events: Sequence[str] = EVENTS) -> tuple[str, bytes, dict[str, str]]:
     names = draw(st.lists(st.sampled_from(sorted(HEADERS)), max_size=4, unique=True))
     headers = {name: draw(st.sampled_from(HEADERS[name])) for name in names}
-    return draw(st.sampled_from(EVENTS)), draw(st.sampled_from(BODIES)), headers
+    return draw(st.sampled_from(events)), draw(st.sampled_from(BODIES)), headers
 
 
 def two_publishers() -> tuple[Publisher, Publisher]:
     """Return two publishers that may publish the same event types, of which all have subscriptions."""
     types = [
+        factories.event_type("Plain"),
         factories.event_type("Topic"),
         factories.event_type("Queue", kind=EventKind.QUEUE),
         factories.event_type("Sync", kind=EventKind.SYNC),
@@ -90,6 +102,8 @@ def two_publishers() -> tuple[Publisher, Publisher]:
         if one.kind == EventKind.SYNC:
             continue
         factories.subscription(blue, one)
+        if one.name == "Plain":
+            continue
         factories.subscription(event_type=one, header_filter_string="eu")
         factories.subscription(event_type=one, filter="$$->'Body'->'n' = '1'")
     return factories.publisher(event_types=types), factories.publisher(event_types=types)
@@ -124,20 +138,25 @@ def comparable(call: Call) -> tuple[int, dict[str, str], bytes]:
 
 
 @pytest.mark.behaviour("2.1", "2.7")
-@given(sent=st.lists(requests(), min_size=1, max_size=12))
+@given(
+    sent=st.lists(requests(), min_size=1, max_size=12) | st.lists(requests(["Plain"]), min_size=1, max_size=4),
+    earlier=st.integers(0, 2),
+)
 @hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_group_is_answered_and_stored_as_each_request_alone(
-    sent: list[tuple[str, bytes, dict[str, str]]],
+    sent: list[tuple[str, bytes, dict[str, str]]], earlier: int
 ) -> None:
     empty_database()
     together, alone = two_publishers()
+    tokens = [token_of(publisher) for publisher in (together, alone)]
+    for token in tokens * earlier:  # after the second one, key and event type are remembered
+        answer_group([Call(token, "events/Plain", b"{}")])
     # Of two requests of a group with the same key, only the first is accepted: the other is still running then.
     keys = [headers.get("Idempotency-Key") for _, _, headers in sent]
     for number, (_, _, headers) in enumerate(sent):
         if keys[number] in keys[:number]:
             headers.pop("Idempotency-Key", None)
-    group = [Call(token_of(together), f"events/{event}", body, headers) for event, body, headers in sent]
-    each = [Call(token_of(alone), f"events/{event}", body, headers) for event, body, headers in sent]
+    group, each = ([Call(token, f"events/{event}", body, headers) for event, body, headers in sent] for token in tokens)
     answer_group(group)
     for call in each:
         call.send_alone()
@@ -309,9 +328,9 @@ def test_what_waits_for_a_database_that_hangs_is_refused_with_the_first_group(
     monkeypatch.setattr(request_groups, "STATEMENT_SECONDS", 1.0)
     monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
 
-    def find_counted(requests: Sequence[Any]) -> Any:
+    def find_counted(requests: Sequence[Any], *, remembered: bool) -> Any:
         asked.append(len(requests))
-        return find_keys(requests)
+        return find_keys(requests, remembered=remembered)
 
     monkeypatch.setattr(request_groups, "find_keys", find_counted)
 

@@ -1,0 +1,112 @@
+"""Publishes are checked against remembered keys and event types as long as nothing has changed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import time_machine
+from django.db.models import F
+from django.utils import timezone
+
+from broker_project.core.db import rows
+from delivery.models import Delivery, Message
+from delivery.publish import store
+from subscriptions.api.authentication import FOUND, find_keys
+from subscriptions.credentials import keys
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, Subscription
+from tests.support import factories
+from tests.support.api import EVENT
+from tests.support.request_groups import Call, answer_group
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.behaviour("1.2", "2.1")]
+
+
+@pytest.fixture
+def token(event_type: EventType) -> str:
+    """Return the token of a publisher that has just published, so that its key is remembered."""
+    factories.subscription(event_type=event_type)
+    token = factories.api_key(factories.publisher(event_types=[event_type]))[1]
+    calls = [sent(token) for _ in range(3)]  # the first one finds out that no filter has to be evaluated
+    assert [call.status for call in calls] == [202] * 3
+    assert find_keys([(calls[0].environ, EVENT)], remembered=True) is None
+    assert calls[0].environ[FOUND].is_remembered
+    return token
+
+
+def sent(token: str, body: bytes = b"{}", **headers: str) -> Call:
+    call = Call(token, f"events/{EVENT}", body, headers)
+    answer_group([call])
+    return call
+
+
+def test_a_remembered_key_is_not_read_again(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def read_rows(*asked: Any) -> Any:
+        read.append("key")
+        return rows(*asked)
+
+    monkeypatch.setattr(keys, "rows", read_rows)
+    assert [sent(token).status for _ in range(3)] == [202] * 3
+    assert read == []
+    ApiKey.objects.update(label="renamed", last_used_at=timezone.now())  # a publish is not checked against these
+    assert (sent(token).status, read) == (202, [])
+    with time_machine.travel(timezone.now() + keys.USE_IS_NOTED_EVERY, tick=False):
+        assert sent(token).status == 202
+        assert ApiKey.objects.filter(last_used_at=timezone.now()).count() == 1
+    assert read == ["key"]
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], tuple[int, str]]] = {
+    "revoked": (lambda: keys.revoke(ApiKey.objects.all(), now=timezone.now()), (401, "unauthenticated")),
+    "expired": (lambda: ApiKey.objects.update(expires_at=timezone.now()), (401, "unauthenticated")),
+    "retired": (lambda: ApiKey.objects.update(retires_at=timezone.now()), (401, "unauthenticated")),
+    "deleted": (lambda: ApiKey.objects.all().delete(), (401, "unauthenticated")),
+    "not allowed": (
+        lambda: Publisher.objects.get().event_types.set([factories.event_type()]),
+        (403, "event_type_not_allowed"),
+    ),
+    "limited": (lambda: Publisher.objects.update(max_open_messages=2), (429, "too_many_open_messages")),
+    "of another type": (
+        lambda: EventType.objects.update(content_type="text/plain"),
+        (415, "unsuitable_content_type"),
+    ),
+    "with a schema": (
+        lambda: EventType.objects.update(schema={"required": ["n"]}, version=F("version") + 1),
+        (422, "schema_violated"),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_counts_from_the_next_publish_on(token: str, change: str) -> None:
+    do, refused = CHANGES[change]
+    do()
+    before = Message.objects.count()
+    call = sent(token)
+    assert (call.status, call.problem) == refused
+    assert Message.objects.filter(event_type__kind=EventKind.TOPIC).count() == before
+
+
+def test_a_rate_limit_counts_from_the_next_publish_on(token: str) -> None:
+    ApiKey.objects.update(requests_per_minute=1)
+    assert [sent(token).status for _ in range(3)] == [202, 429, 429]
+
+
+def test_what_cannot_be_published_in_one_statement_is_published_all_the_same(token: str) -> None:
+    Subscription.objects.update(filter="$$->'Body'->'n' = '1'")
+    assert [sent(token, b'{"n": %d}' % number).status for number in (1, 2)] == [202] * 2
+    assert sent(token, b'{"n": 1}', **{"Idempotency-Key": "k"}).status == 202
+    assert sent(token, b'{"n": 1}', **{"Broker-Durability": "volatile"}).status == 202
+    assert sent(token, b"{").status == 400
+    assert Delivery.objects.count() == 3 + 2
+
+
+def test_of_a_group_only_what_has_changed_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = factories.api_key(factories.publisher())[1]
+    assert sent(other).status == 202
+    keys.revoke(ApiKey.objects.exclude(publisher__event_types=None), now=timezone.now())
+    monkeypatch.setattr(store, "remember", lambda _: None)
+    calls = [Call(one, f"events/{EVENT}", b"{}") for one in (token, other, token, other)]
+    answer_group(calls)
+    assert [call.status for call in calls] == [401, 202, 401, 202]
