@@ -378,7 +378,7 @@ def as_prepared(statement: LiteralString, arguments: Arguments) -> PreparedState
 
 def array(values: Iterable[int | bool | str | None]) -> str:
     """Return numbers, truths or quoted texts as PostgreSQL writes an array: a tenth of what psycopg takes."""
-    return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def is_away(failure: Exception) -> bool:

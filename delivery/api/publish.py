@@ -1,17 +1,17 @@
 """Publish over HTTP: one event or a batch (contract 2)."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
+import orjson
 from django.conf import settings
-from django.http import HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers, status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from broker_project.core.api.bodies import RawParser
 from broker_project.core.api.records import operation
@@ -138,7 +138,7 @@ NOT_DELIVERED: Final[dict[str, str]] = {
 """Why a message's destination does not get it (contract 2.8)."""
 
 
-def answer_of(accepted: Accepted) -> dict[str, object]:
+def answer_of(accepted: Accepted) -> Mapping[str, object]:
     """Return the answer to an accepted event."""
     answer: dict[str, object] = {
         "id": accepted.id or None,
@@ -236,9 +236,20 @@ def publish_batch(request: Request) -> DeferredAnswer[Publish, Published]:
     return DeferredAnswer(publish_all, asked, _answer_to_batch)
 
 
-def _answer_to_batch(published: Published) -> Response:
+def _accepted(answer: Mapping[str, object], headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """Return the answer as DRF's `Response` would, for a quarter of its CPU time."""
+    return HttpResponse(orjson.dumps(answer), cloud_events.JSON, status.HTTP_202_ACCEPTED, headers=headers)
+
+
+@cache
+def _address_of_messages() -> str:
+    """Return what the addresses of messages begin with: to ask for each takes as long as all else of its answer."""
+    return reverse("message", args=[0]).removesuffix("0")
+
+
+def _answer_to_batch(published: Published) -> HttpResponse:
     assert not isinstance(published, NewMessage)  # noqa: S101 - what a batch has is stored
-    return Response({"results": [answer_of(one) for one in published]}, status.HTTP_202_ACCEPTED)
+    return _accepted({"results": [answer_of(one) for one in published]})
 
 
 def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
@@ -259,12 +270,12 @@ def _answer_to_one(request: Request, published: Published) -> HttpResponseBase:
     if isinstance(published, NewMessage):
         if published.kind == EventKind.SYNC:
             return answer_to_sync(request, published)
-        return Response(answer_of(accept_volatile(request, published)), status.HTTP_202_ACCEPTED)
+        return _accepted(answer_of(accept_volatile(request, published)))
     (one,) = published
-    headers = {"Location": reverse("message", args=[one.id])}
+    headers = {"Location": f"{_address_of_messages()}{one.id}"}
     if one.replayed:
         headers["Idempotency-Replayed"] = "true"
-    return Response(answer_of(one), status.HTTP_202_ACCEPTED, headers=headers)
+    return _accepted(answer_of(one), headers)
 
 
 def max_open_of(request: Request) -> int | None:

@@ -63,7 +63,8 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[KeyHolder, ApiKey] | None:
         """Return the client and its key, None without an `Authorization` header; one query."""
-        header = request.META.get("HTTP_AUTHORIZATION")
+        variables = request.META
+        header = variables.get("HTTP_AUTHORIZATION")
         if header is None:
             check_failures(request, at=KEYS)
             count_failure(request, at=KEYS)
@@ -74,7 +75,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         token_hash = hash(token)
         if token_hash not in recent_tokens:
             check_failures(request, at=KEYS)
-        found: Found | Error | None = request.META.get(FOUND)
+        found: Found | Error | None = variables.get(FOUND)
         if isinstance(found, Error):
             raise found
         key = found.key if found else key_for(token, now=timezone.now())
@@ -85,8 +86,8 @@ class ApiKeyAuthentication(BaseAuthentication):
         recent_tokens.add(token_hash)
         limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
         if limit is not None:  # it is counted once, however often it is read
-            rate = request.META.get(RATE) or _requests.spend(key.pk, limit, time.monotonic_ns())
-            request.META[RATE] = rate
+            rate = variables.get(RATE) or _requests.spend(key.pk, limit, time.monotonic_ns())
+            variables[RATE] = rate
             if rate.wait:
                 raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)
         return KeyHolder(key), key

@@ -150,7 +150,9 @@ def remember(found: Iterable[Found]) -> None:
     """Remember keys and event types that were `AS_FOUND` just now."""
     if len(_remembered) > MAX_REMEMBERED:
         _remembered.clear()
-    _remembered.update((one.asked, replace(one, is_remembered=True)) for one in found)
+    for one in found:
+        if not one.is_remembered:
+            _remembered[one.asked] = replace(one, is_remembered=True)
 
 
 def as_found(found: Sequence[Found], *, now: dt.datetime) -> dict[str, Any]:
