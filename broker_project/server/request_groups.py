@@ -6,9 +6,8 @@ load, and neither a thread nor a transaction is needed for each request.
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -16,8 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import WSGIRequest
-from django.core.signals import request_finished
-from django.db import Error
+from django.db import Error, close_old_connections
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
@@ -170,7 +168,7 @@ class RequestGroups:
         """
         slow: Group = {}
         try:
-            with _finished(), answered_within(STATEMENT_SECONDS):
+            with answered_within(STATEMENT_SECONDS):
                 read, failure = _read_and_done(group)
                 if failure:
                     with self._lock:
@@ -186,6 +184,8 @@ class RequestGroups:
                         _send(pending, request, answer)
         except Exception:
             log.exception("requests.group_failed")  # the server answers the rest with 500
+        finally:
+            close_old_connections()  # as after a request
         return [future for pending, future in group.items() if pending not in slow]
 
     def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
@@ -203,19 +203,11 @@ class RequestGroups:
         future: "asyncio.Future[None]",
     ) -> None:
         try:
-            with _finished(), answered_within(STATEMENT_SECONDS):
+            with answered_within(STATEMENT_SECONDS):
                 _send(pending, request, answer)
         finally:
+            close_old_connections()
             self._loop.call_soon_threadsafe(_set_done, [future])
-
-
-@contextmanager
-def _finished() -> Iterator[None]:
-    """Let Django clean up afterwards, as after a request: the connection is given back."""
-    try:
-        yield
-    finally:
-        request_finished.send(sender=RequestGroups)
 
 
 def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
