@@ -377,9 +377,9 @@ class Slots:
         """Return the slots in a state; they may be moved meanwhile."""
         return [*self._in[state]]
 
-    def any_in(self, *states: SlotState) -> bool:
-        """Tell whether a slot is in one of these states."""
-        return any(self._in[state] for state in states)
+    def any_in(self, state: SlotState) -> bool:
+        """Tell whether a slot is in a state."""
+        return bool(self._in[state])
 
     def add(self, line: "ActiveLine") -> None:
         """Take in the slots of a line."""

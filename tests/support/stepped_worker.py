@@ -222,7 +222,7 @@ class SteppedWorker:
         slots: Slots = rounds._slots
         rounds.answered(self.wire.late())
         rounds.go()  # lines that have lapsed are lost
-        while (idle := [*filter(_idles_alone, slots[SlotState.IDLE])]) or slots.any_in(*BUSY):
+        while (idle := [*filter(_idles_alone, slots[SlotState.IDLE])]) or any(map(slots.any_in, BUSY)):
             for slot in idle:
                 slot.line.stopping = True  # nothing comes meanwhile: it has idled enough
             for slot in slots[SlotState.SETTLING]:
