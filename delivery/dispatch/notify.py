@@ -233,25 +233,33 @@ class HintListener(threading.Thread):
     def run(self) -> None:
         """Listen until stopped; connect again, a second later, when Redis is away."""
         while not self._stopping.is_set():
+            connection = _connection()
             try:
-                with redis_client().pubsub() as subscription:  # type: ignore[no-untyped-call]
-                    subscription.subscribe(self._channel)
-                    while not self._stopping.is_set():
-                        self._take(subscription.get_message(timeout=LISTEN_SECONDS))
+                connection.send_command("SUBSCRIBE", self._channel)
+                while not self._stopping.is_set():
+                    self._take(connection)
             except FAILURES as failure:
                 self.is_connected = False
                 breaker.trip(failure)
                 self._stopping.wait(LISTEN_SECONDS)
+            finally:
+                connection.disconnect()
 
     def stop(self) -> None:
         """Stop; its thread ends within a second."""
         self._stopping.set()
 
-    def _take(self, message: dict[str, Any] | None) -> None:
-        if message and message["type"] == "subscribe":
+    def _take(self, connection: Any) -> None:
+        try:
+            kind, _, said = connection.read_response(
+                timeout=LISTEN_SECONDS, disconnect_on_error=False, push_request=True
+            )
+        except redis.TimeoutError:
+            return  # nothing is new
+        if kind == b"subscribe":
             self.is_connected = True
-        elif message:
-            name, *line_ids = message["data"].decode().split()
+        else:
+            name, *line_ids = said.decode().split()
             self._hear(name.removeprefix(_set_of("")), [*map(int, line_ids)])
 
 
