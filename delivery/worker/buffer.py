@@ -218,7 +218,7 @@ class KeyWalk:
     """The last number that the line has given, before those that are being marked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PageRequest:
     """What to read for one line: at most `capacity` deliveries, the `heads` first that still may be sent."""
 
@@ -249,7 +249,7 @@ class PageRequest:
     """The subscriptions that keep half of its slots waiting, and for how many seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Page(Generic[One]):
     """What a line takes."""
 

@@ -184,8 +184,10 @@ class Isolation:
         now = boot_clock.since_boot()
         seconds = 1 if now >= self._counted_at + 1 else 0
         self._counted_at = now if seconds else self._counted_at
-        failure = RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
-        answers = [Answer(slot, 0, b"", b"", 0, failure) for slot in self._unsent]
+        answers = [
+            Answer(slot, 0, b"", b"", 0, RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True))
+            for slot in self._unsent
+        ]
         self._unsent = []
         for slot, process in [*self._processes.items()]:
             process.lease.lease_ends_at = slot.line.lease_ends_at

@@ -349,7 +349,8 @@ class ActiveLine:
             last = self.last_key
             if last is not None and self.buffer.is_low and any(one.ordering_key > last for one in self.buffer.fresh):
                 self.next_key = last + AFTER
-        self.buffer = Buffer(more=self.buffer.has_more)
+        if self.buffer.has_more:
+            self.buffer = Buffer(more=True)
 
 
 def taken_by(slots: Iterable[Slot]) -> list[int]:
