@@ -131,10 +131,11 @@ class HttpClient:
 
     def begin(self) -> None:
         """Let what was started go out now, without waiting for anything."""
-        if self._started:
-            self._unanswered, self._started = self._started, 0
-            self._burst += 1
-            self.is_gathering, self._gathers_until = True, boot_clock.since_boot() + GATHER_SECONDS
+        if not self._started:
+            return
+        self._unanswered, self._started = self._started, 0
+        self._burst += 1
+        self.is_gathering, self._gathers_until = True, boot_clock.since_boot() + GATHER_SECONDS
         self._end_late()
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 

@@ -235,10 +235,6 @@ class RoundTrip:
         Yields the slots whose steps have been settled, and lines that are lost. Any other slot is LOCKED, or SETTLING
         still: the next round settles it. To be exhausted, before what `pages` have read is received.
         """
-        for slot in self._slots[SlotState.SETTLING]:
-            if slot.is_marked and isinstance(slot.step, Send):  # with its page: nothing is left to settle
-                slot.sequence = slot.step.delivery.marked_as
-                yield slot
         slots = self._slots[SlotState.SETTLING]
         due_at = boot_clock.since_boot() + SETTLE_EARLIER_SECONDS * self._slots.any_in(SlotState.READING)
         if all(slot.may_settle_later and slot.resumes_at > due_at for slot in slots):

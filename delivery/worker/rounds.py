@@ -86,6 +86,8 @@ class Rounds:
         self._slots = Slots()
         self._backoff = DatabaseBackoff()
         self._round_trip = RoundTrip(self._slots, self._backoff, self.budget, terms)
+        self._round_trip_in = math.inf
+        """After how many seconds the database is to be asked, as the last round has left it."""
         self._look_at = 0.0
         """Time since boot of the next look for new work, while no hints can come."""
         self._rate_at = math.inf
@@ -212,13 +214,14 @@ class Rounds:
         if self._backoff.is_over:
             for slot in self._slots[SlotState.LOCKED]:
                 self._slots.move(slot, SlotState.SETTLING)
-        while self._backoff.is_over and self._seconds_to_round_trip() <= 0.0:
+        while (wait := self._seconds_to_round_trip()) <= 0.0 and self._backoff.is_over:
             self._make_round_trip()
+        self._round_trip_in = wait
 
     def patience(self) -> float:
         """Return the seconds after which there is something to do even if no answer comes."""
         now = boot_clock.since_boot()
-        trip = 0.0 if self._wanted else self._seconds_to_round_trip()
+        trip = 0.0 if self._wanted else self._round_trip_in
         waits = [REST_SECONDS, max(trip, self._backoff.until - now), self._rate_at - now]
         if self.scripts and (scripts := self.scripts.patience()) is not None:
             waits.append(scripts)
@@ -233,15 +236,10 @@ class Rounds:
         return max(0.0, min(waits))
 
     def _seconds_to_round_trip(self) -> float:
-        """Return how long the database need not be asked: all waits a moment for the answers about to come.
-
-        What is only to be recorded waits for company, too; what is marked already goes out at once.
-        """
+        """Return how long the database need not be asked: all waits for answers about to come, records for company."""
         settling, is_reading = self._slots[SlotState.SETTLING], self._slots.any_in(SlotState.READING)
         if not (settling or is_reading):
             return math.inf
-        if any(slot.is_marked for slot in settling):
-            return 0.0
         gathers = self._client.gather_seconds
         if is_reading or not all(slot.may_settle_later for slot in settling):
             return gathers
@@ -257,12 +255,10 @@ class Rounds:
         for line in lost:
             self._lose(line)
         try:
-            fenced = self.leases.renew() if self._backoff.is_over else []
+            for line in self.leases.renew() if self._backoff.is_over else ():
+                self._lose(line)
         except Error as failure:
             self._backoff.begin(failure)
-            return
-        for line in fenced:
-            self._lose(line)
 
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
@@ -283,14 +279,18 @@ class Rounds:
         self._client.begin()  # before anything else takes time: each was checked against its lease
         for slot in self._round_trip.pages.received():
             self._advance(slot, None)
+        self._client.begin()
         for line in self._round_trip.pages.unmark():
             self._lose(line)  # its lease runs out, then it is recovered
 
     def _advance(self, slot: Slot, reply: Reply) -> None:
-        """Resume a slot; what it wants next is settled."""
+        """Resume a slot; what it wants next is settled, unless its page has marked it: that goes out at once."""
         slot.waiting_since = None
         slot.step = slot.generator.send(reply)
         self._slots.move(slot, SlotState.SETTLING)
+        if (sequence := slot.marked_as) is not None:
+            slot.sequence = sequence
+            self._follow(slot)
 
     def _follow(self, slot: Slot) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""

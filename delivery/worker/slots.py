@@ -277,17 +277,17 @@ class Slot:
         """
         line, step, ended = self.line, self.step, self.ended
         return (
-            isinstance(ended, Settlement)
+            isinstance(step, Read)
+            and isinstance(ended, Settlement)
             and ended.status is DeliveryStatus.DELIVERED
             and not ended.side_effects
-            and isinstance(step, Read)
             and not (line.is_sender or line.is_keyed or line.buffer.has_more or line.reads(step))
         )
 
     @property
-    def is_marked(self) -> bool:
-        """Whether what it sends next was marked with its page, and nothing is to be settled before."""
-        return isinstance(self.step, Send) and self.step.delivery.marked_as is not None and not self.ended
+    def marked_as(self) -> int | None:
+        """The number under which its page has marked what it sends next; None: that is to be settled before."""
+        return self.step.delivery.marked_as if isinstance(self.step, Send) and not self.ended else None
 
     @property
     def is_unsettled(self) -> bool:
