@@ -159,7 +159,7 @@ OWNED_SECONDS: Final = 300
 """Longer than a turn and its last request: for this time publishers tell a worker of new work in a line that it runs.
 """
 LISTEN_SECONDS: Final = 1.0
-"""How long a worker that listens for hints waits before it looks whether it is to stop, or connects again."""
+"""How long a worker that cannot hear hints waits before it connects again."""
 MAX_TASKS: Final = 256
 """Waiting tasks of a queue, after which none is added: perhaps no worker serves it at the moment."""
 LINES_PER_TASK: Final = 256

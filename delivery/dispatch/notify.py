@@ -251,9 +251,7 @@ class HintListener(threading.Thread):
 
     def _take(self, connection: Any) -> None:
         try:
-            kind, _, said = connection.read_response(
-                timeout=LISTEN_SECONDS, disconnect_on_error=False, push_request=True
-            )
+            kind, _, said = connection.read_response(disconnect_on_error=False, push_request=True)
         except redis.TimeoutError:
             return  # nothing is new
         if kind == b"subscribe":
