@@ -188,13 +188,14 @@ class HttpClient:
 
     def _finished(self) -> list[Answer]:
         answers, self._ended = self._ended, []
-        more = 1
+        more = len(self._in_flight)
         while more:
             more, done, failed = self._multi.info_read()
-            answers += [self._finish(handle, 0, "") for handle in done]
-            answers += [
-                self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
-            ]
+            for handle in done:
+                answers.append(self._finish(handle, 0, ""))
+            for handle, number, text in failed:
+                if not self._again(handle):
+                    answers.append(self._finish(handle, number, text))
         return answers
 
     def _end_late(self) -> None:

@@ -97,7 +97,7 @@ class Buffer(Generic[Work]):
     @property
     def has_more(self) -> bool:
         """Whether something is left, or there is more to read and it is time to."""
-        return self.has_next or bool(self._aside) or self._more
+        return bool(self.heads or self.fresh or self.deferred or self._aside) or self._more
 
     @property
     def is_starved(self) -> bool:
