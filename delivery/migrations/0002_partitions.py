@@ -22,6 +22,12 @@ CREATE FUNCTION next_delivery_id() RETURNS bigint LANGUAGE sql AS $$
   SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('delivery_delivery_id_seq') END $$;
 ALTER TABLE delivery_delivery ALTER COLUMN id SET DEFAULT next_delivery_id();
 
+-- For statements that need few messages: a join sets up the partitions of all days, and this the message's only.
+CREATE FUNCTION message_of(wanted bigint) RETURNS SETOF delivery_message LANGUAGE plpgsql STABLE ROWS 1 AS $$
+BEGIN
+  RETURN QUERY SELECT * FROM delivery_message WHERE id = wanted;
+END $$;
+
 CREATE INDEX attempt_delivery ON delivery_attempt (delivery_id);
 CREATE INDEX message_publisher ON delivery_message (publisher_id, id);
 CREATE INDEX message_event_type ON delivery_message (event_type_id, id);

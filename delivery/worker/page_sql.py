@@ -11,7 +11,7 @@ from broker_project.core.db import array
 from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import IS_SENT_IN, LIVES, SHORT_LOCK_WAIT
 from delivery.limits import MAX_CRASHES, MAX_MARKED_BYTES
-from delivery.webhook.content import COLUMNS, MESSAGE
+from delivery.webhook.content import COLUMNS, FIRST_MESSAGE
 from delivery.worker.buffer import KeyWalk, PageRequest
 from delivery.worker.sql_blocks import with_blocks
 
@@ -151,7 +151,7 @@ first AS (
    ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
-    FROM first f JOIN LATERAL {MESSAGE.format(id="f.message_id")}
+    FROM first f JOIN LATERAL {FIRST_MESSAGE.format(id="f.message_id")}
    WHERE f.is_plain AND f.size <= %(most)s
      AND d.id = ANY (ARRAY[f.id]) AND d.line_id = f.line_id AND d.status = 'PENDING'
   RETURNING d.id, d.sequence, {COLUMNS}),
