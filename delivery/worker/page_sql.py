@@ -85,7 +85,7 @@ keyed AS MATERIALIZED (
 -- end
 page AS MATERIALIZED (
 -- if has_heads
-  SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
+  SELECT h.line_id, w.epoch, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
     FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
     JOIN delivery_open d ON d.id = ANY (ARRAY[h.id]) AND d.status = 'PENDING'
     JOIN wanted w ON w.line_id = h.line_id
@@ -95,7 +95,7 @@ page AS MATERIALIZED (
    WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR {IS_SENT_IN} AND u.status = 'ACTIVE') AND {LIVES}
   UNION ALL
 -- end
-  SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
+  SELECT a.line_id, a.epoch, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.*, s.version, s.is_plain
       FROM unnest(a.subscription_ids, a.versions, a.plain, a.floors) AS s (id, version, is_plain, floor)
      CROSS JOIN LATERAL (
@@ -108,7 +108,7 @@ page AS MATERIALIZED (
 -- if has_keyed
      AND a.line_id <> ALL (%(keyed)s::bigint[])
   UNION ALL
-  SELECT a.line_id, 1, d.* FROM keyed a CROSS JOIN LATERAL (
+  SELECT a.line_id, a.epoch, 1, d.* FROM keyed a CROSS JOIN LATERAL (
     SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions, a.floors) AS s (id, version, floor)
      CROSS JOIN LATERAL (
       (SELECT {ROW} FROM delivery_open d
@@ -127,7 +127,7 @@ page AS MATERIALIZED (
   UNION ALL
   -- In a retry line the subscriptions with something due take turns, and each claim begins with another one: one that
   -- hangs, and whose turn goes with that, does not keep the others from theirs.
-  SELECT a.line_id, 2, {ROW}, d.version, d.is_plain FROM active a CROSS JOIN LATERAL (
+  SELECT a.line_id, a.epoch, 2, {ROW}, d.version, d.is_plain FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM (
       SELECT f.*, s.version, s.is_plain,
              CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
@@ -178,15 +178,15 @@ numbered AS (
 -- end
 noted AS (
   INSERT INTO delivery_pageread (line_id, epoch, delivery_ids)
-  SELECT line_id, w.epoch, array_agg(id) FROM (
-    SELECT line_id, id FROM page
+  SELECT line_id, epoch, array_agg(id) FROM (
+    SELECT line_id, epoch, id FROM page
 -- if has_concurrent
     UNION ALL
-    SELECT t.line_id, t.id FROM unnest(%(taken_by)s::bigint[], %(taken)s::bigint[]) AS t (line_id, id)
+    SELECT t.line_id, c.epoch, t.id FROM unnest(%(taken_by)s::bigint[], %(taken)s::bigint[]) AS t (line_id, id)
       JOIN concurrent c ON c.id = t.line_id
 -- end
-    ) i JOIN wanted w USING (line_id)
-   GROUP BY line_id, w.epoch
+    ) i
+   GROUP BY line_id, epoch
 -- if only_reads
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- end
