@@ -129,10 +129,15 @@ page AS MATERIALIZED (
   -- hangs, and whose turn goes with that, does not keep the others from theirs.
   SELECT a.line_id, a.epoch, 2, {ROW}, d.version, d.is_plain FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM (
-      SELECT f.*, s.version, s.is_plain,
-             CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+      SELECT f.*, s.version, s.is_plain
+-- if takes_turns
+             , CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+-- end
         FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
-          SELECT {ROW}, CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+          SELECT {ROW}
+-- if takes_turns
+                 , CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+-- end
             FROM delivery_open d
            WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
              AND d.status = 'PENDING' AND {LIVES}
@@ -141,7 +146,11 @@ page AS MATERIALIZED (
                SELECT * FROM unnest(%(not_deferred_of)s::bigint[], %(not_deferred)s::text[]) AS x (line_id, key))
 -- end
            ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
-     ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
+     ORDER BY
+-- if takes_turns
+       f.round, mod(f.number + a.epoch, max(f.number) OVER ()),
+-- end
+       f.due_at, f.id LIMIT a.capacity) d),
 -- if marks
 -- The first of each line, if nothing more is needed to send it than its message.
 first AS (
@@ -247,6 +256,8 @@ def statement_of_pages(
         "settles": {"settled": array(settled)} if marking and settled else None,
         "has_concurrent": _concurrent([line for line in wanted if line.is_concurrent]),
         "has_keyed": _keyed({line.line_id: line.walk for line in wanted if line.walk}),
+        # only main lines are marked in
+        "takes_turns": {} if len(marking) < len(wanted) else None,
         "has_heads": _pairs("held_by", "heads", [(line.line_id, head) for line in wanted for head in line.heads]),
         "leaves_out": _pairs("of_line", "left_out", [(line.line_id, one) for line in wanted for one in line.left_out]),
     }
