@@ -22,8 +22,7 @@ MESSAGE: Final = """(SELECT * FROM delivery_message m WHERE m.id = {id} LIMIT 1)
 """The LATERAL join to both: it forces one index look-up for each message, however many there are."""
 FIRST_MESSAGE: Final = """message_of({id}) m ON true
   LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id"""
-"""The same for a few messages: the function sets up the partition of its message only, the join above those of all days.
-"""
+"""The same for few messages: the function sets up the partition of its message only, the join above all of them."""
 MESSAGES: Final = f"""
 SELECT {COLUMNS} FROM unnest(%s::bigint[]) AS i (id) JOIN LATERAL {MESSAGE.format(id="i.id")}
 """
