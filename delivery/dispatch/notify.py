@@ -239,11 +239,11 @@ class HintListener(threading.Thread):
                 while not self._stopping.is_set():
                     self._take(connection)
             except FAILURES as failure:
-                self.is_connected = False
                 breaker.trip(failure)
-                self._stopping.wait(LISTEN_SECONDS)
             finally:
+                self.is_connected = False
                 connection.disconnect()
+            self._stopping.wait(LISTEN_SECONDS)
 
     def stop(self) -> None:
         """Stop; its thread ends within a second."""
@@ -251,13 +251,14 @@ class HintListener(threading.Thread):
 
     def _take(self, connection: Any) -> None:
         try:
-            kind, _, said = connection.read_response(disconnect_on_error=False, push_request=True)
+            said = connection.read_response(disconnect_on_error=False, push_request=True)
         except redis.TimeoutError:
             return  # nothing is new
+        kind = said[0] if said else b""  # Redis may also say what redis-py has dealt with, or nobody asked for
         if kind == b"subscribe":
             self.is_connected = True
-        else:
-            name, *line_ids = said.decode().split()
+        elif kind == b"message":
+            name, *line_ids = said[2].decode().split()
             self._hear(name.removeprefix(_set_of("")), [*map(int, line_ids)])
 
 
