@@ -11,7 +11,7 @@ from broker_project.core.db import array
 from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import IS_SENT_IN, LIVES, SHORT_LOCK_WAIT
 from delivery.limits import MAX_CRASHES, MAX_MARKED_BYTES
-from delivery.webhook.content import COLUMNS, FIRST_MESSAGE
+from delivery.webhook.content import COLUMNS, FIRST_MESSAGE, MESSAGE
 from delivery.worker.buffer import KeyWalk, PageRequest
 from delivery.worker.sql_blocks import with_blocks
 
@@ -19,6 +19,10 @@ ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
     " COALESCE(d.ordering_key, '') AS ordering_key, d.crash_count"
 )
+FEW: Final = 8
+"""For so many messages, a look-up of each in its partition costs less than a join with all partitions."""
+_FEW_MESSAGES: Final = FIRST_MESSAGE.format(id="f.message_id")
+_MANY_MESSAGES: Final = MESSAGE.format(id="f.message_id")
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
 
@@ -160,7 +164,7 @@ first AS (
    ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
-    FROM first f JOIN LATERAL {FIRST_MESSAGE.format(id="f.message_id")}
+    FROM first f JOIN LATERAL {_FEW_MESSAGES}
    WHERE f.is_plain AND f.size <= %(most)s
      AND d.id = ANY (ARRAY[f.id]) AND d.line_id = f.line_id AND d.status = 'PENDING'
   RETURNING d.id, d.sequence, {COLUMNS}),
@@ -238,9 +242,10 @@ SELECT id FROM mine
 
 
 @cache
-def pages_statement(blocks: frozenset[str]) -> LiteralString:
+def pages_statement(blocks: frozenset[str], *, marks_many: bool = False) -> LiteralString:
     """Return the statement that reads pages with these optional blocks."""
-    return with_blocks(PAGES, blocks)
+    statement = with_blocks(PAGES, blocks)
+    return statement.replace(_FEW_MESSAGES, _MANY_MESSAGES) if marks_many else statement
 
 
 def statement_of_pages(
@@ -269,7 +274,7 @@ def statement_of_pages(
     }
     for more in needed.values():
         arguments |= more
-    return pages_statement(frozenset(needed)), arguments
+    return pages_statement(frozenset(needed), marks_many=len(marking) > FEW), arguments
 
 
 def _marks(marking: Sequence[PageRequest]) -> dict[str, Any] | None:
