@@ -6,8 +6,9 @@ load, and neither a thread nor a transaction is needed for each request.
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -28,6 +29,7 @@ from broker_project.server.request_head import HEALTH_PATHS
 from broker_project.wsgi import application
 from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from delivery.publish.cloud_events import BINARY, is_batch, is_cloud_event
+from delivery.publish.publish import NotAsRemembered
 from subscriptions.api.authentication import FOUND, find_keys, give_up, rate_headers
 from subscriptions.credentials.keys import Found
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
@@ -168,7 +170,7 @@ class RequestGroups:
         """
         slow: Group = {}
         try:
-            with answered_within(STATEMENT_SECONDS):
+            with _finished(), answered_within(STATEMENT_SECONDS):
                 read, failure = _read_and_done(group)
                 if failure:
                     with self._lock:
@@ -184,8 +186,6 @@ class RequestGroups:
                         _send(pending, request, answer)
         except Exception:
             log.exception("requests.group_failed")  # the server answers the rest with 500
-        finally:
-            close_old_connections()  # as after a request
         return [future for pending, future in group.items() if pending not in slow]
 
     def _end(self, futures: "Sequence[asyncio.Future[None]]") -> None:
@@ -203,11 +203,19 @@ class RequestGroups:
         future: "asyncio.Future[None]",
     ) -> None:
         try:
-            with answered_within(STATEMENT_SECONDS):
+            with _finished(), answered_within(STATEMENT_SECONDS):
                 _send(pending, request, answer)
         finally:
-            close_old_connections()
             self._loop.call_soon_threadsafe(_set_done, [future])
+
+
+@contextmanager
+def _finished() -> Iterator[None]:
+    """Give the connection back afterwards, as after a request."""
+    try:
+        yield
+    finally:
+        close_old_connections()
 
 
 def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
@@ -230,18 +238,24 @@ def _read_and_done(group: Collection[PendingRequest], *, remembered: bool = True
     for answer in deferred:
         if isinstance(answer.failure, Error) and is_away(answer.failure):
             failure = answer.failure
-    again = {} if failure else {pending: None for pending, _, answer in read if _is_in_doubt(pending, answer)}
-    if again:
-        anew, failure = _read_and_done(again, remembered=False)
-        read = [one for one in read if one[0] not in again] + anew
+    in_doubt = {pending: None for pending, _, answer in read if _is_in_doubt(pending, answer)}
+    read = [one for one in read if one[0] not in in_doubt]
+    if failure:
+        give_up(failure, [pending.environ for pending in in_doubt])
+        return read + _read_all(in_doubt), failure
+    if in_doubt:
+        anew, failure = _read_and_done(in_doubt, remembered=False)
+        read += anew
     return read, failure
 
 
 def _is_in_doubt(pending: PendingRequest, answer: Answer) -> bool:
-    """Return whether an answer stands on a remembered key that nothing has confirmed."""
+    """Return whether an answer stands on a key that is remembered, and that nothing has confirmed."""
     found = pending.environ[FOUND]
-    is_stored = isinstance(answer, DeferredAnswer) and not (answer.failure or answer.is_slow)
-    return isinstance(found, Found) and found.is_remembered and not is_stored
+    failure = answer.failure if isinstance(answer, DeferredAnswer) else None
+    is_stored = isinstance(answer, DeferredAnswer) and not (failure or answer.is_slow)
+    is_remembered = isinstance(found, Found) and found.is_remembered
+    return isinstance(failure, NotAsRemembered) or (is_remembered and not is_stored)
 
 
 def _read_all(group: Collection[PendingRequest]) -> list[Read]:

@@ -232,7 +232,7 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequen
     if plain := _publish_plain(publications, terms):
         return plain
     if any(one.found and one.found.is_remembered for one in publications):
-        raise NotAsRemembered
+        return [NotAsRemembered() for _ in publications]
     return _publish_any(publications, terms)
 
 

@@ -163,7 +163,8 @@ SELECT position, id, deliveries_count FROM message
 UNION ALL
 SELECT DISTINCT 0, line_id, 0 FROM lined_up
 """
-"""The same, and chooses the subscriptions; unless each message has some, all without filter, mailbox and ordering keys.
+"""The same, and chooses the subscriptions; unless each message has some, all without filter, mailbox and ordering keys,
+or keys or event types are not as they were found.
 
 `uses` says how many messages have each look-up.
 """
@@ -256,7 +257,7 @@ def choose_and_store(
     messages have at most `max_deliveries` together, and keys and event types are as they were `found`, which is
     remembered then. It does what `routes_of` and `store` do.
     """
-    lookups = plain_lookups(messages)
+    lookups, now = plain_lookups(messages), timezone.now()
     if not lookups:
         return None
     numbers = {lookup: number for number, lookup in enumerate(dict.fromkeys(lookups), 1)}
@@ -267,14 +268,14 @@ def choose_and_store(
         "messages": _message_columns(messages, columns),
         "uses": array(Counter(lookups).values()),
         "max_deliveries": max_deliveries,
-        **as_found([*{one.asked: one for one in found}.values()], now=timezone.now()),
+        **as_found([*{one.asked: one for one in found}.values()], now=now),
         **dict(zip(RANGE_COLUMNS, (array(column) for column in zip(*ranges, strict=True)), strict=True)),
     }
     answer = rows(CHOOSE_AND_STORE, arguments)
     notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in answer if not place)
     stored = sorted(one for one in answer if one[0])
     if stored:
-        remember(found)
+        remember(found, now=now)
     return [Accepted(message_id, MessageOutcome.ROUTED, count) for _, message_id, count in stored] or None
 
 

@@ -21,7 +21,7 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.keys import Asked, Found, key_for, keys_for, remembered_keys
+from subscriptions.credentials.keys import Asked, Found, forget, key_for, keys_for, remembered_keys
 from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import SCHEME, bearer_in, could_be_token, digest_of, recent_tokens
 from subscriptions.models import ApiKey
@@ -62,7 +62,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     """Sets `request.auth` to the `ApiKey` of the bearer token; 401 if there is no usable one."""
 
     def authenticate(self, request: Request) -> tuple[KeyHolder, ApiKey] | None:
-        """Return the client and its key, None without an `Authorization` header; one query."""
+        """Return the client and its key, None without an `Authorization` header; a query if it was not found before."""
         variables = request.META
         header = variables.get("HTTP_AUTHORIZATION")
         if header is None:
@@ -84,12 +84,7 @@ class ApiKeyAuthentication(BaseAuthentication):
             count_failure(request, at=KEYS)
             raise AuthenticationFailed("This API key is unknown, revoked or expired.")
         recent_tokens.add(token_hash)
-        limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
-        if limit is not None:  # it is counted once, however often it is read
-            rate = variables.get(RATE) or _requests.spend(key.pk, limit, time.monotonic_ns())
-            variables[RATE] = rate
-            if rate.wait:
-                raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)
+        _count_request(variables, key)
         return KeyHolder(key), key
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
@@ -97,13 +92,26 @@ class ApiKeyAuthentication(BaseAuthentication):
         return SCHEME
 
 
+def _count_request(variables: dict[str, Any], key: ApiKey) -> None:
+    """Count a request of a key, once however often it is read; raise `TooManyRequests` beyond the key's limit."""
+    limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
+    rate: Rate | None = variables.pop(RATE, None)
+    if limit is None:
+        return
+    if rate is None or rate.limit != limit:
+        rate = _requests.spend(key.pk, limit, time.monotonic_ns())
+    variables[RATE] = rate
+    if rate.wait:
+        raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)
+
+
 def find_keys(requests: Sequence[tuple[dict[str, Any], str]], *, remembered: bool) -> Error | None:
     """Find together the keys of several requests that are about to be authenticated, and what they publish.
 
     They are given by their WSGI variables and the names of their event types, empty for none. Only keys that were valid
-    recently: what others may look up is limited. With `remembered`, what is known of all is not read again: then it
-    counts only for publishes that are stored as long as it is so. If the database is away, return why: all are answered
-    with that.
+    recently: what others may look up is limited. What is remembered of all is not read again: then it counts only for
+    publishes that are stored as long as it is so; unless `remembered`, that was in vain. If the database is away,
+    return why: all are answered with that.
     """
     asked = {
         number: Asked(digest_of(token), event_type)
@@ -111,8 +119,10 @@ def find_keys(requests: Sequence[tuple[dict[str, Any], str]], *, remembered: boo
         if (token := bearer_in(variables.get("HTTP_AUTHORIZATION", ""))) and hash(token) in recent_tokens
     }
     now, distinct = timezone.now(), dict.fromkeys(asked.values())
+    if not remembered:
+        forget(distinct, now=now)
     try:
-        found = (remembered_keys(distinct, now=now) if remembered else {}) or keys_for(distinct, now=now)
+        found = remembered_keys(distinct, now=now) or keys_for(distinct, now=now)
     except Error as failure:
         if is_away(failure):
             give_up(failure, [variables for variables, _ in requests])

@@ -43,7 +43,7 @@ The prefix is logged when the connection may already have been returned.
 """
 EVENT_TYPE_COLUMNS: Final = len(fields(Publishable))
 _MAX_OPEN: Final = "(SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)"
-STATE: Final = f"hash_record_extended(ROW (k.requests_per_minute, {_MAX_OPEN}, {COLUMNS}), 0)"
+STATE: Final = f"hash_record_extended(ROW (k.id, k.publisher_id, k.requests_per_minute, {_MAX_OPEN}, {COLUMNS}), 0)"
 """A hash of what can change of a key `k`, its publisher and an event type `e`, and a publish is checked against."""
 _AT_ALL: Final = """
   JOIN subscriptions_apikey k ON k.digest = a.digest
@@ -72,6 +72,9 @@ AS_FOUND: Final = f"""NOT EXISTS (
 """The condition that keys are usable, and as they were found, and the event types too."""
 MAX_REMEMBERED: Final = 1024
 """Keys with event types that a process remembers."""
+IN_VAIN_FOR: Final = dt.timedelta(seconds=10)
+"""How long a key with an event type is not remembered after a publish that could not be stored by what was remembered.
+"""
 STILL_USABLE: Final = """
 SELECT FROM subscriptions_apikey
  WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
@@ -102,6 +105,8 @@ class Found:
 
 _remembered: Final[dict[Asked, Found]] = {}
 """What publishes in one statement were checked against: the next ones need not look it up."""
+_in_vain: Final[dict[Asked, dt.datetime]] = {}
+"""What is not to be remembered before this time."""
 
 
 class KeyEnded(Exception):
@@ -129,13 +134,13 @@ def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, Found
     """Read usable keys, each with the event type to be published with it; note their use once a minute."""
     places = [*asked]
     found: dict[Asked, Found] = {}
-    for one in places:
-        _remembered.pop(one, None)
+    keys: dict[bytes, ApiKey] = {}
     for number, *columns in rows(USABLE, {**_columns(places), "now": now}) if places else []:
         *of_key, state = columns[:-EVENT_TYPE_COLUMNS]
         of_event_type, one = columns[-EVENT_TYPE_COLUMNS:], places[number - 1]
         event_type = None if of_event_type[0] is None else Publishable(*of_event_type)
-        found[one] = Found(one, _used(of_key, now), event_type, state)
+        key = keys[one.digest] = keys.get(one.digest) or _used(of_key, now)
+        found[one] = Found(one, key, event_type, state)
     return found
 
 
@@ -146,13 +151,22 @@ def remembered_keys(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked
     return known if len(known) == len(found) else {}
 
 
-def remember(found: Iterable[Found]) -> None:
-    """Remember keys and event types that were `AS_FOUND` just now."""
+def remember(found: Iterable[Found], *, now: dt.datetime) -> None:
+    """Remember keys and event types that were `AS_FOUND` just now, unless that was in vain a moment ago."""
     if len(_remembered) > MAX_REMEMBERED:
         _remembered.clear()
     for one in found:
-        if not one.is_remembered:
+        if not one.is_remembered and _in_vain.get(one.asked, now) <= now:
             _remembered[one.asked] = replace(one, is_remembered=True)
+
+
+def forget(asked: Iterable[Asked], *, now: dt.datetime) -> None:
+    """Remember these no more for a while: to read again what was in vain takes longer than to look it up."""
+    if len(_in_vain) > MAX_REMEMBERED:
+        _in_vain.clear()
+    for one in asked:
+        _remembered.pop(one, None)
+        _in_vain[one] = now + IN_VAIN_FOR
 
 
 def as_found(found: Sequence[Found], *, now: dt.datetime) -> dict[str, Any]:

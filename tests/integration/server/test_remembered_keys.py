@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.db import OperationalError
 from django.db.models import F
 from django.utils import timezone
 
 from broker_project.core.db import rows
 from delivery.models import Delivery, Message
-from delivery.publish import store
-from subscriptions.api.authentication import FOUND, find_keys
+from delivery.publish import publish, store
 from subscriptions.credentials import keys
+from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, Subscription
 from tests.support import factories
 from tests.support.api import EVENT
@@ -26,11 +27,14 @@ def token(event_type: EventType) -> str:
     """Return the token of a publisher that has just published, so that its key is remembered."""
     factories.subscription(event_type=event_type)
     token = factories.api_key(factories.publisher(event_types=[event_type]))[1]
-    calls = [sent(token) for _ in range(3)]  # the first one finds out that no filter has to be evaluated
-    assert [call.status for call in calls] == [202] * 3
-    assert find_keys([(calls[0].environ, EVENT)], remembered=True) is None
-    assert calls[0].environ[FOUND].is_remembered
+    # the first one finds out that no filter has to be evaluated
+    assert [sent(token).status for _ in range(3)] == [202] * 3
+    assert is_remembered(token)
     return token
+
+
+def is_remembered(token: str) -> bool:
+    return keys.Asked(digest_of(token), EVENT) in keys._remembered
 
 
 def sent(token: str, body: bytes = b"{}", **headers: str) -> Call:
@@ -91,6 +95,51 @@ def test_a_change_counts_from_the_next_publish_on(token: str, change: str) -> No
 def test_a_rate_limit_counts_from_the_next_publish_on(token: str) -> None:
     ApiKey.objects.update(requests_per_minute=1)
     assert [sent(token).status for _ in range(3)] == [202, 429, 429]
+    ApiKey.objects.update(requests_per_minute=10)
+    assert [sent(token).status for _ in range(3)] == [202] * 3
+    ApiKey.objects.update(requests_per_minute=None)
+    call = sent(token)
+    assert (call.status, "ratelimit" in call.headers) == (202, False)
+
+
+def test_a_group_of_which_not_all_can_be_stored_in_one_statement_is_stored_together(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def publish_any(publications: Any, terms: Any) -> Any:
+        sizes.append(len(publications))
+        return publish_in_several(publications, terms)
+
+    publish_in_several = publish._publish_any
+    monkeypatch.setattr(publish, "_publish_any", publish_any)
+    for _ in range(2):  # the second time it is looked up, since it would be in vain again
+        calls = [Call(token, f"events/{EVENT}", b"{}") for _ in range(8)]
+        calls.append(Call(token, f"events/{EVENT}", b"{}", {"Idempotency-Key": "k"}))
+        answer_group(calls)
+        assert [call.status for call in calls] == [202] * 9
+        assert sizes.pop() == 9
+        assert sizes == []
+    assert Message.objects.count() == 3 + 2 * 8 + 1
+    assert sent(token).status == 202
+    assert not is_remembered(token)
+    with time_machine.travel(timezone.now() + keys.IN_VAIN_FOR, tick=False):
+        assert sent(token).status == 202
+        assert is_remembered(token)
+
+
+def test_what_is_not_stored_is_told_so_if_the_database_is_away_for_the_others(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(store, "rows", is_away)
+    keys.revoke(ApiKey.objects.all(), now=timezone.now())
+    headers: list[dict[str, str]] = [{}, {"Broker-Durability": "volatile"}, {"Content-Type": "text/plain"}]
+    calls = [Call(token, f"events/{EVENT}", b"{}", one) for one in headers]
+    answer_group(calls)
+    assert [call.status for call in calls] == [503] * 3
 
 
 def test_what_cannot_be_published_in_one_statement_is_published_all_the_same(token: str) -> None:
@@ -106,7 +155,7 @@ def test_of_a_group_only_what_has_changed_is_refused(token: str, monkeypatch: py
     other = factories.api_key(factories.publisher())[1]
     assert sent(other).status == 202
     keys.revoke(ApiKey.objects.exclude(publisher__event_types=None), now=timezone.now())
-    monkeypatch.setattr(store, "remember", lambda _: None)
+    monkeypatch.setattr(store, "remember", lambda *_, **__: None)
     calls = [Call(one, f"events/{EVENT}", b"{}") for one in (token, other, token, other)]
     answer_group(calls)
     assert [call.status for call in calls] == [401, 202, 401, 202]
