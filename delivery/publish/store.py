@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import orjson
 from django.db import transaction
-from django.utils import timezone
 
 from broker_project.core.db import array, rows
 from delivery.dispatch import notify
@@ -257,7 +256,7 @@ def choose_and_store(
     messages have at most `max_deliveries` together, and keys and event types are as they were `found`, which is
     remembered then. It does what `routes_of` and `store` do.
     """
-    lookups, now = plain_lookups(messages), timezone.now()
+    lookups = plain_lookups(messages)
     if not lookups:
         return None
     numbers = {lookup: number for number, lookup in enumerate(dict.fromkeys(lookups), 1)}
@@ -268,14 +267,14 @@ def choose_and_store(
         "messages": _message_columns(messages, columns),
         "uses": array(Counter(lookups).values()),
         "max_deliveries": max_deliveries,
-        **as_found([*{one.asked: one for one in found}.values()], now=now),
+        **as_found([*{one.asked: one for one in found}.values()]),
         **dict(zip(RANGE_COLUMNS, (array(column) for column in zip(*ranges, strict=True)), strict=True)),
     }
     answer = rows(CHOOSE_AND_STORE, arguments)
     notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in answer if not place)
     stored = sorted(one for one in answer if one[0])
     if stored:
-        remember(found, now=now)
+        remember(found)
     return [Accepted(message_id, MessageOutcome.ROUTED, count) for _, message_id, count in stored] or None
 
 

@@ -120,7 +120,7 @@ def find_keys(requests: Sequence[tuple[dict[str, Any], str]], *, remembered: boo
     }
     now, distinct = timezone.now(), dict.fromkeys(asked.values())
     if not remembered:
-        forget(distinct, now=now)
+        forget(distinct)
     try:
         found = remembered_keys(distinct, now=now) or keys_for(distinct, now=now)
     except Error as failure:

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.models import Q, QuerySet
 
+from broker_project.core import boot_clock
 from broker_project.core.db import array, rows
 from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_of
 from subscriptions.credentials.tokens import BEGINNING, SHOWN_CHARACTERS, TOKEN_BYTES, could_be_token, digest_of
@@ -49,7 +50,7 @@ _AT_ALL: Final = """
   JOIN subscriptions_apikey k ON k.digest = a.digest
   LEFT JOIN subscriptions_eventtype e ON e.name = a.event_type"""
 _USABLE: Final = """k.revoked_at IS NULL
-   AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND (k.retires_at IS NULL OR k.retires_at > %(now)s)"""
+   AND (k.expires_at IS NULL OR k.expires_at > {now}) AND (k.retires_at IS NULL OR k.retires_at > {now})"""
 USABLE: Final = f"""
 SELECT a.number, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
        s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
@@ -57,7 +58,7 @@ SELECT a.number, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requ
        {COLUMNS}
   FROM unnest(%(digests)s::bytea[], %(event_types)s::text[]) WITH ORDINALITY AS a (digest, event_type, number){_AT_ALL}
   LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
- WHERE {_USABLE}
+ WHERE {_USABLE.format(now="%(now)s")}
 """
 """Keys, each with an event type to be published with it, if there is one.
 
@@ -68,11 +69,11 @@ AS_FOUND: Final = f"""NOT EXISTS (
   SELECT FROM unnest(%(digests)s::bytea[], %(event_types)s::text[], %(states)s::bigint[])
            AS f (digest, event_type, state)
    WHERE f.state IS DISTINCT FROM (
-     SELECT {STATE} FROM (SELECT f.digest, f.event_type) a{_AT_ALL} WHERE {_USABLE}))"""
+     SELECT {STATE} FROM (SELECT f.digest, f.event_type) a{_AT_ALL} WHERE {_USABLE.format(now="clock_timestamp()")}))"""
 """The condition that keys are usable, and as they were found, and the event types too."""
 MAX_REMEMBERED: Final = 1024
 """Keys with event types that a process remembers."""
-IN_VAIN_FOR: Final = dt.timedelta(seconds=10)
+IN_VAIN_SECONDS: Final = 10.0
 """How long a key with an event type is not remembered after a publish that could not be stored by what was remembered.
 """
 STILL_USABLE: Final = """
@@ -105,8 +106,8 @@ class Found:
 
 _remembered: Final[dict[Asked, Found]] = {}
 """What publishes in one statement were checked against: the next ones need not look it up."""
-_in_vain: Final[dict[Asked, dt.datetime]] = {}
-"""What is not to be remembered before this time."""
+_in_vain: Final[dict[Asked, float]] = {}
+"""What is not to be remembered before this time since boot."""
 
 
 class KeyEnded(Exception):
@@ -151,27 +152,27 @@ def remembered_keys(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked
     return known if len(known) == len(found) else {}
 
 
-def remember(found: Iterable[Found], *, now: dt.datetime) -> None:
+def remember(found: Iterable[Found]) -> None:
     """Remember keys and event types that were `AS_FOUND` just now, unless that was in vain a moment ago."""
     if len(_remembered) > MAX_REMEMBERED:
         _remembered.clear()
     for one in found:
-        if not one.is_remembered and _in_vain.get(one.asked, now) <= now:
+        if not one.is_remembered and _in_vain.get(one.asked, 0.0) <= boot_clock.since_boot():
             _remembered[one.asked] = replace(one, is_remembered=True)
 
 
-def forget(asked: Iterable[Asked], *, now: dt.datetime) -> None:
+def forget(asked: Iterable[Asked]) -> None:
     """Remember these no more for a while: to read again what was in vain takes longer than to look it up."""
     if len(_in_vain) > MAX_REMEMBERED:
         _in_vain.clear()
     for one in asked:
         _remembered.pop(one, None)
-        _in_vain[one] = now + IN_VAIN_FOR
+        _in_vain[one] = boot_clock.since_boot() + IN_VAIN_SECONDS
 
 
-def as_found(found: Sequence[Found], *, now: dt.datetime) -> dict[str, Any]:
+def as_found(found: Sequence[Found]) -> dict[str, Any]:
     """Return the arguments of `AS_FOUND`."""
-    return {**_columns([one.asked for one in found]), "states": array(one.state for one in found), "now": now}
+    return {**_columns([one.asked for one in found]), "states": array(one.state for one in found)}
 
 
 def _columns(asked: Sequence[Asked]) -> dict[str, Any]:
