@@ -32,7 +32,7 @@ from structlog.contextvars import bound_contextvars
 
 from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
 from subscriptions.api.authentication import FOUND, RATE, ApiKeyAuthentication, TooManyRequests
-from subscriptions.credentials.keys import Asked, Found
+from subscriptions.credentials.keys import Asked, FoundKey
 from subscriptions.credentials.portal_links import note_form
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, KeyKind
@@ -132,7 +132,7 @@ class Portal:
         `path` is below `/api/v1/`; with `version`, a change must be of that version.
         """
         variables = _call_variables(self.request, self.token, method, path, body)
-        variables |= {"QUERY_STRING": query, FOUND: Found(Asked(digest_of(self.token)), self.key)}
+        variables |= {"QUERY_STRING": query, FOUND: FoundKey(Asked(digest_of(self.token)), self.key)}
         if version:
             variables["HTTP_IF_MATCH"] = f'"{version}"'
         request = WSGIRequest(variables)

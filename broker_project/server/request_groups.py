@@ -31,7 +31,7 @@ from delivery.api.grouped_view import MAY_DEFER, DeferredAnswer, resolve_all
 from delivery.publish.cloud_events import BINARY, is_batch, is_cloud_event
 from delivery.publish.publish import NotAsRemembered
 from subscriptions.api.authentication import FOUND, find_keys, give_up, rate_headers
-from subscriptions.credentials.keys import Found
+from subscriptions.credentials.keys import FoundKey
 from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 EVENTS: Final = "/api/v1/events"
@@ -227,8 +227,8 @@ def _set_done(futures: "Sequence[asyncio.Future[None]]") -> None:
 def _read_and_done(group: Collection[PendingRequest], *, remembered: bool = True) -> tuple[list[Read], Error | None]:
     """Read all requests and do what they ask for; return the answer to each, and why the database is away if it is.
 
-    Answers may have to be made. What is not done with keys and event types that are remembered is done anew with those
-    of now.
+    Answers may have to be made. First with remembered keys and event types; the requests that these do not get stored
+    are read a second time, with keys and event types looked up in the database.
     """
     asked = [(pending.environ, _event_type_in(pending.environ["PATH_INFO"])) for pending in group]
     failure = find_keys(asked, remembered=remembered)
@@ -238,23 +238,23 @@ def _read_and_done(group: Collection[PendingRequest], *, remembered: bool = True
     for answer in deferred:
         if isinstance(answer.failure, Error) and is_away(answer.failure):
             failure = answer.failure
-    in_doubt = {pending: None for pending, _, answer in read if _is_in_doubt(pending, answer)}
-    read = [one for one in read if one[0] not in in_doubt]
+    unconfirmed = {pending: None for pending, _, answer in read if _is_unconfirmed(pending, answer)}
+    read = [one for one in read if one[0] not in unconfirmed]
     if failure:
-        give_up(failure, [pending.environ for pending in in_doubt])
-        return read + _read_all(in_doubt), failure
-    if in_doubt:
-        anew, failure = _read_and_done(in_doubt, remembered=False)
-        read += anew
+        give_up(failure, [pending.environ for pending in unconfirmed])
+        return read + _read_all(unconfirmed), failure
+    if unconfirmed:
+        second_read, failure = _read_and_done(unconfirmed, remembered=False)
+        read += second_read
     return read, failure
 
 
-def _is_in_doubt(pending: PendingRequest, answer: Answer) -> bool:
-    """Return whether an answer stands on a key that is remembered, and that nothing has confirmed."""
+def _is_unconfirmed(pending: PendingRequest, answer: Answer) -> bool:
+    """Return whether an answer rests on a remembered key that no statement has confirmed."""
     found = pending.environ[FOUND]
     failure = answer.failure if isinstance(answer, DeferredAnswer) else None
     is_stored = isinstance(answer, DeferredAnswer) and not (failure or answer.is_slow)
-    is_remembered = isinstance(found, Found) and found.is_remembered
+    is_remembered = isinstance(found, FoundKey) and found.is_remembered
     return isinstance(failure, NotAsRemembered) or (is_remembered and not is_stored)
 
 

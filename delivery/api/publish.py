@@ -29,7 +29,7 @@ from delivery.publish.store import Accepted, NewMessage
 from delivery.publish.together import together
 from subscriptions.api.authentication import FOUND
 from subscriptions.api.permissions import MayPublish, key_of
-from subscriptions.credentials.keys import Found
+from subscriptions.credentials.keys import FoundKey
 from subscriptions.models import EventKind, Scope
 
 ANYTHING: Final = "*/*"
@@ -158,7 +158,7 @@ class Publish(NamedTuple):
     submission: Submission
     max_open: int | None
     """How many messages of the publisher may have unfinished deliveries."""
-    found: Found | None = None
+    found: FoundKey | None = None
     """The key and the event type, if they were found for several requests together."""
     is_batch: bool = False
     """Whether all is stored. A single event is not if it is of kind SYNC or volatile."""

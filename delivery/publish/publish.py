@@ -24,7 +24,7 @@ from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessage
 from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, choose_and_store, store
 from delivery.publish.together import together
-from subscriptions.credentials.keys import Found
+from subscriptions.credentials.keys import FoundKey
 from subscriptions.models import EventKind
 
 MAX_GROUP_DELIVERIES: Final = 10_000
@@ -88,7 +88,7 @@ class Publication(NamedTuple):
     """All of one publisher."""
     max_open: int | None = None
     """How many messages of the publisher may have unfinished deliveries."""
-    found: Found | None = None
+    found: FoundKey | None = None
     """The key and the event type, if they were found for several publications together."""
 
 

@@ -26,7 +26,7 @@ from delivery.publish.routing import (
     ordering_key_of,
     sender_lines,
 )
-from subscriptions.credentials.keys import AS_FOUND, Found, as_found, remember
+from subscriptions.credentials.keys import AS_FOUND, FoundKey, as_found, remember
 from subscriptions.filters import Document, Work
 from subscriptions.matching import REACHED, plain_lookups
 from subscriptions.models import EventKind
@@ -247,7 +247,7 @@ def store(
 
 
 def choose_and_store(
-    messages: Sequence[NewMessage], found: Collection[Found], *, max_deliveries: int
+    messages: Sequence[NewMessage], found: Collection[FoundKey], *, max_deliveries: int
 ) -> list[Accepted] | None:
     """Store messages with their deliveries in one statement, a transaction of its own; None: nothing is stored.
 

@@ -20,7 +20,7 @@ ROW: Final = (
     " COALESCE(d.ordering_key, '') AS ordering_key, d.crash_count"
 )
 FEW: Final = 8
-"""For so many messages, a look-up of each in its partition costs less than a join with all partitions."""
+"""Up to this many messages are looked up one by one, each in its own partition; more are joined."""
 _FEW_MESSAGES: Final = FIRST_MESSAGE.format(id="f.message_id")
 _MANY_MESSAGES: Final = MESSAGE.format(id="f.message_id")
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""

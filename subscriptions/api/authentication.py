@@ -21,7 +21,7 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.db import is_away
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.keys import Asked, Found, forget, key_for, keys_for, remembered_keys
+from subscriptions.credentials.keys import Asked, FoundKey, forget, key_for, keys_for, remembered_keys
 from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import SCHEME, bearer_in, could_be_token, digest_of, recent_tokens
 from subscriptions.models import ApiKey
@@ -75,7 +75,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         token_hash = hash(token)
         if token_hash not in recent_tokens:
             check_failures(request, at=KEYS)
-        found: Found | Error | None = variables.get(FOUND)
+        found: FoundKey | Error | None = variables.get(FOUND)
         if isinstance(found, Error):
             raise found
         key = found.key if found else key_for(token, now=timezone.now())
@@ -109,9 +109,9 @@ def find_keys(requests: Sequence[tuple[dict[str, Any], str]], *, remembered: boo
     """Find together the keys of several requests that are about to be authenticated, and what they publish.
 
     They are given by their WSGI variables and the names of their event types, empty for none. Only keys that were valid
-    recently: what others may look up is limited. What is remembered of all is not read again: then it counts only for
-    publishes that are stored as long as it is so; unless `remembered`, that was in vain. If the database is away,
-    return why: all are answered with that.
+    recently: what others may look up is limited. If all of it is remembered, the database is not asked; the statement
+    that stores a publish then confirms it. With `remembered=False` it is looked up, and what is remembered is
+    forgotten. If the database is away, return why: all are answered with that.
     """
     asked = {
         number: Asked(digest_of(token), event_type)

@@ -73,9 +73,8 @@ AS_FOUND: Final = f"""NOT EXISTS (
 """The condition that keys are usable, and as they were found, and the event types too."""
 MAX_REMEMBERED: Final = 1024
 """Keys with event types that a process remembers."""
-IN_VAIN_SECONDS: Final = 10.0
-"""How long a key with an event type is not remembered after a publish that could not be stored by what was remembered.
-"""
+FORGOTTEN_SECONDS: Final = 10.0
+"""How long a key with an event type is not remembered again after a publish that was not confirmed."""
 STILL_USABLE: Final = """
 SELECT FROM subscriptions_apikey
  WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
@@ -91,7 +90,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundKey:
     """A usable key, with the event type that is to be published with it."""
 
     asked: Asked
@@ -101,13 +100,13 @@ class Found:
     state: int = 0
     """A hash of both as they were read."""
     is_remembered: bool = False
-    """Whether they were read for an earlier publish, so that this one counts only if they are `AS_FOUND`."""
+    """Whether they were read for an earlier publish, so that the statement that stores this one has to confirm them."""
 
 
-_remembered: Final[dict[Asked, Found]] = {}
+_remembered: Final[dict[Asked, FoundKey]] = {}
 """What publishes in one statement were checked against: the next ones need not look it up."""
-_in_vain: Final[dict[Asked, float]] = {}
-"""What is not to be remembered before this time since boot."""
+_not_before: Final[dict[Asked, float]] = {}
+"""What was forgotten, and the time since boot before which it is not remembered again."""
 
 
 class KeyEnded(Exception):
@@ -131,46 +130,46 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     return None
 
 
-def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, Found]:
+def keys_for(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, FoundKey]:
     """Read usable keys, each with the event type to be published with it; note their use once a minute."""
     places = [*asked]
-    found: dict[Asked, Found] = {}
+    found: dict[Asked, FoundKey] = {}
     keys: dict[bytes, ApiKey] = {}
     for number, *columns in rows(USABLE, {**_columns(places), "now": now}) if places else []:
         *of_key, state = columns[:-EVENT_TYPE_COLUMNS]
         of_event_type, one = columns[-EVENT_TYPE_COLUMNS:], places[number - 1]
         event_type = None if of_event_type[0] is None else Publishable(*of_event_type)
         key = keys[one.digest] = keys.get(one.digest) or _used(of_key, now)
-        found[one] = Found(one, key, event_type, state)
+        found[one] = FoundKey(one, key, event_type, state)
     return found
 
 
-def remembered_keys(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, Found]:
+def remembered_keys(asked: Collection[Asked], *, now: dt.datetime) -> dict[Asked, FoundKey]:
     """Return what is remembered, if that is all that is asked for and no use has to be noted; else nothing."""
     found = {one: _remembered.get(one) for one in asked}
     known = {one: of_one for one, of_one in found.items() if of_one and not _is_to_be_noted(of_one.key, now)}
     return known if len(known) == len(found) else {}
 
 
-def remember(found: Iterable[Found]) -> None:
-    """Remember keys and event types that were `AS_FOUND` just now, unless that was in vain a moment ago."""
+def remember(found: Iterable[FoundKey]) -> None:
+    """Remember keys and event types that a statement has just confirmed, unless they were forgotten a moment ago."""
     if len(_remembered) > MAX_REMEMBERED:
         _remembered.clear()
     for one in found:
-        if not one.is_remembered and _in_vain.get(one.asked, 0.0) <= boot_clock.since_boot():
+        if not one.is_remembered and _not_before.get(one.asked, 0.0) <= boot_clock.since_boot():
             _remembered[one.asked] = replace(one, is_remembered=True)
 
 
 def forget(asked: Iterable[Asked]) -> None:
-    """Remember these no more for a while: to read again what was in vain takes longer than to look it up."""
-    if len(_in_vain) > MAX_REMEMBERED:
-        _in_vain.clear()
+    """Forget these for a while: a publish that is not confirmed is read twice, which costs more than a look-up."""
+    if len(_not_before) > MAX_REMEMBERED:
+        _not_before.clear()
     for one in asked:
         _remembered.pop(one, None)
-        _in_vain[one] = boot_clock.since_boot() + IN_VAIN_SECONDS
+        _not_before[one] = boot_clock.since_boot() + FORGOTTEN_SECONDS
 
 
-def as_found(found: Sequence[Found]) -> dict[str, Any]:
+def as_found(found: Sequence[FoundKey]) -> dict[str, Any]:
     """Return the arguments of `AS_FOUND`."""
     return {**_columns([one.asked for one in found]), "states": array(one.state for one in found)}
 

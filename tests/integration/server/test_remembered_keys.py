@@ -114,7 +114,7 @@ def test_a_group_of_which_not_all_can_be_stored_in_one_statement_is_stored_toget
 
     publish_in_several = publish._publish_any
     monkeypatch.setattr(publish, "_publish_any", publish_any)
-    for _ in range(2):  # the second time it is looked up, since it would be in vain again
+    for _ in range(2):  # the second time the key has been forgotten
         calls = [Call(token, f"events/{EVENT}", b"{}") for _ in range(8)]
         calls.append(Call(token, f"events/{EVENT}", b"{}", {"Idempotency-Key": "k"}))
         answer_group(calls)
@@ -124,7 +124,7 @@ def test_a_group_of_which_not_all_can_be_stored_in_one_statement_is_stored_toget
     assert Message.objects.count() == 3 + 2 * 8 + 1
     assert sent(token).status == 202
     assert not is_remembered(token)
-    later = boot_clock.since_boot() + keys.IN_VAIN_SECONDS
+    later = boot_clock.since_boot() + keys.FORGOTTEN_SECONDS
     monkeypatch.setattr(boot_clock, "since_boot", lambda: later)
     assert sent(token).status == 202
     assert is_remembered(token)
