@@ -1,6 +1,7 @@
 """`./broker bench`: run scenarios, each on a fresh stack of its own, and print what they measured."""
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Final
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Figure, Outcome, rounded
 from benchmarks.scenarios import horizon, mailbox, publish, queue, retries, scale, soak, summaries, topic
-from broker_project.stack.folders import STATE
+from broker_project.stack.folders import STATE, AlreadyRunning, StackFolder, locked
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import running_stack
 from broker_project.stack.variables import forget_variables
@@ -145,7 +146,8 @@ def _run(name: str, options: Options) -> Outcome:
             outcome = SCENARIOS[name](bench)
             outcome = replace(outcome, problems=[*outcome.problems, *bench.ended()])
     finally:
-        shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
+        with contextlib.suppress(AlreadyRunning), locked(StackFolder(FOLDER).lock):  # never the data of another run
+            shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(COLUMNS.format("scenario", "figure", "value", "unit", "bare", "").rstrip())
     for figure in outcome.figures:
         bare = "" if figure.bare is None else rounded(figure.bare)

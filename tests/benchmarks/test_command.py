@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import command
 from benchmarks.command import SCENARIOS, parser
-from broker_project.stack.folders import ROOT
+from broker_project.stack.folders import ROOT, AlreadyRunning, StackFolder, locked
 
 
 def test_the_list_names_every_scenario() -> None:
-    command = (sys.executable, "-m", "broker_project.stack", "bench", "--list")
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    words = (sys.executable, "-m", "broker_project.stack", "bench", "--list")
+    answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert [line.split()[0] for line in answer.stdout.splitlines()] == list(SCENARIOS)
 
@@ -44,3 +45,17 @@ def test_where_the_figures_go_must_be_writable(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit, match=r"^2$"):
         parser().parse_args(["--json", str(tmp_path / "no" / "figures.json")])
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_second_run_is_refused_and_leaves_the_data_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    monkeypatch.setattr(command, "forget_variables", lambda: None)  # of this process, whose other tests need them
+    monkeypatch.setenv("BROKER_SUMMARIES", "0")
+    folder = StackFolder(tmp_path)
+    data = folder.made("postgres") / "data"
+    data.touch()
+    with locked(folder.lock), pytest.raises(AlreadyRunning, match="a stack is running in"):
+        command.main("topic.dense")
+    assert data.exists()
