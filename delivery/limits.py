@@ -163,6 +163,12 @@ LISTEN_SECONDS: Final = 1.0
 MAX_TASKS: Final = 256
 """Waiting tasks of a queue, after which none is added: perhaps no worker serves it at the moment."""
 LINES_PER_TASK: Final = 256
+"""The most lines that a worker takes at once."""
+WOKEN_SHARE: Final = 8
+"""A worker takes an eighth of the lines that are woken, and leaves the rest to whoever is free next: one that took all
+lines of an event would send to all of them one round after the other while its neighbours rest."""
+FEWEST_LINES_PER_TASK: Final = 16
+"""Unless there are fewer: a task costs about as much as a delivery."""
 BREAKER_SECONDS: Final = 2.0
 """After a failure Redis is not asked for this time."""
 MAX_LINES_PER_SWEEP: Final = 10_000

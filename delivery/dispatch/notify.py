@@ -27,7 +27,16 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from broker_project.core import boot_clock
-from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, LISTEN_SECONDS, MAX_TASKS, OWNED_SECONDS
+from delivery.limits import (
+    AWAKE_SECONDS,
+    BREAKER_SECONDS,
+    FEWEST_LINES_PER_TASK,
+    LINES_PER_TASK,
+    LISTEN_SECONDS,
+    MAX_TASKS,
+    OWNED_SECONDS,
+    WOKEN_SHARE,
+)
 from delivery.statuses import DeliveryStatus
 
 TURN: Final = "delivery.turn."
@@ -68,15 +77,21 @@ return (was == 0 and redis.call('SCARD', KEYS[1]) > 0) and 1 or 0
 """A worker that is not subscribed any more is gone: its lines are woken like others."""
 
 OWN: Final = """
-local lines = {unpack(ARGV, 4)}
-if #lines == 0 then lines = redis.call('SPOP', KEYS[1], ARGV[3]) end
+local lines = {unpack(ARGV, 6)}
+if #lines == 0 then
+  local share = math.ceil(redis.call('SCARD', KEYS[1]) / ARGV[5])
+  lines = redis.call('SPOP', KEYS[1], math.max(ARGV[3], math.min(share, ARGV[4])))
+end
 for _, line in ipairs(lines) do
   local owner = redis.call('GET', KEYS[1]..':line:'..line)
   if not owner or owner == '' then redis.call('SET', KEYS[1]..':line:'..line, ARGV[1], 'EX', ARGV[2]) end
 end
-return lines
+return {lines, redis.call('SCARD', KEYS[1])}
 """
-"""Without lines: takes woken ones. What another worker owns stays its own: it runs the line, or is gone."""
+"""Without lines: takes a share of the woken ones. Returns also how many are left.
+
+What another worker owns stays its own: it runs the line, or is gone.
+"""
 
 DISOWN: Final = """
 for i = 2, #ARGV do
@@ -150,13 +165,13 @@ def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
 
 
 def woken_lines(queue: str, worker: str) -> list[int]:
-    """Let `worker` own up to 256 woken lines, and send another task for the rest; none if Redis does not answer."""
+    """Let `worker` own a share of the woken lines, and send another task for the rest; none if Redis is away."""
     popped: list[int] = []
 
     def pop() -> None:
-        lines = _run(OWN, queue, worker, OWNED_SECONDS, LINES_PER_TASK)
-        popped.extend(map(int, cast(list[bytes], lines)))
-        if len(popped) == LINES_PER_TASK:
+        lines, left = _own(queue, worker)
+        popped.extend(map(int, lines))
+        if left:
             _send_turn(queue)
 
     guarded(pop)
@@ -165,7 +180,7 @@ def woken_lines(queue: str, worker: str) -> list[int]:
 
 def own(queue: str, line_ids: Sequence[int], worker: str) -> bool:
     """Let `worker` hear of new work in these lines, which it is about to claim. Never raises."""
-    return not line_ids or guarded(lambda: _run(OWN, queue, worker, OWNED_SECONDS, LINES_PER_TASK, *line_ids))
+    return not line_ids or guarded(lambda: _own(queue, worker, *line_ids))
 
 
 def disown(queue: str, line_ids: Sequence[int], worker: str) -> bool:
@@ -288,6 +303,12 @@ def listening_workers() -> list[str] | None:
     channels: list[Any] = []
     has_answered = guarded(lambda: channels.extend(redis_client().pubsub_channels(f"{CHANNEL}*")))
     return sorted(one.decode().removeprefix(CHANNEL) for one in channels) if has_answered else None
+
+
+def _own(queue: str, worker: str, *line_ids: int) -> tuple[list[bytes], int]:
+    """Let `worker` own these lines, or a share of the woken ones; return them, and how many are left."""
+    sizes = (FEWEST_LINES_PER_TASK, LINES_PER_TASK, WOKEN_SHARE)
+    return cast(tuple[list[bytes], int], _run(OWN, queue, worker, OWNED_SECONDS, *sizes, *line_ids))
 
 
 def _send_turn(queue: str) -> None:

@@ -134,11 +134,11 @@ def tasks_sent() -> int:
 
 
 def test_wakes_grow_a_task_instead_of_multiplying_it(storage: None) -> None:
-    for first in range(0, 50, 10):
-        assert notify.wake(QUEUE, [*range(first, first + 10)])
+    for first in range(0, 15, 5):
+        assert notify.wake(QUEUE, [*range(first, first + 5)])
     assert notify.wake(QUEUE, [3, 4])
     assert tasks_sent() == 1
-    assert sorted(notify.woken_lines(QUEUE, WORKER)) == [*range(50)]
+    assert sorted(notify.woken_lines(QUEUE, WORKER)) == [*range(15)]
     assert notify.woken_lines(QUEUE, WORKER) == []
 
 
@@ -165,10 +165,28 @@ def test_the_worker_of_a_line_hears_of_new_work_until_it_disowns_it(storage: Non
     assert (notify.woken_lines(QUEUE, WORKER), tasks_sent()) == ([1], 3)  # its worker is gone
 
 
-def test_a_full_task_calls_a_colleague(storage: None) -> None:
-    notify.wake(QUEUE, [*range(300)])
-    assert (len(notify.woken_lines(QUEUE, WORKER)), tasks_sent()) == (256, 2)
-    assert (len(notify.woken_lines(QUEUE, WORKER)), tasks_sent()) == (44, 2)
+@pytest.mark.parametrize(
+    ("woken", "first"),
+    [
+        (1, [1]),
+        (16, [16]),
+        (17, [16, 1]),
+        (50, [16, 16, 16, 2]),
+        (300, [38, 33, 29, 25]),
+        (3_000, [256, 256, 256, 256]),
+    ],
+)
+def test_a_task_takes_a_share_of_the_woken_lines_and_sends_another_for_the_rest(
+    storage: None, woken: int, first: list[int]
+) -> None:
+    notify.wake(QUEUE, [*range(woken)])
+    taken: list[list[int]] = []
+    while lines := notify.woken_lines(QUEUE, WORKER):
+        taken.append(lines)
+        is_last = sum(map(len, taken)) == woken
+        assert tasks_sent() == len(taken) + (not is_last)
+    assert sorted(line_id for lines in taken for line_id in lines) == [*range(woken)]
+    assert [len(lines) for lines in taken[: len(first)]] == first
 
 
 @pytest.mark.behaviour("11.3")
