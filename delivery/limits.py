@@ -164,11 +164,10 @@ MAX_TASKS: Final = 256
 """Waiting tasks of a queue, after which none is added: perhaps no worker serves it at the moment."""
 LINES_PER_TASK: Final = 256
 """The most lines that a worker takes at once."""
-WOKEN_SHARE: Final = 8
-"""A worker takes an eighth of the lines that are woken, and leaves the rest to whoever is free next: one that took all
-lines of an event would send to all of them one round after the other while its neighbours rest."""
+WOKEN_SHARES: Final = 8
+"""A worker takes one of so many equal shares of the woken lines. The rest is for the workers that are free next."""
 FEWEST_LINES_PER_TASK: Final = 16
-"""Unless there are fewer: a task costs about as much as a delivery."""
+"""A share is no smaller, because each task costs CPU time too."""
 BREAKER_SECONDS: Final = 2.0
 """After a failure Redis is not asked for this time."""
 MAX_LINES_PER_SWEEP: Final = 10_000

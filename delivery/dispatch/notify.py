@@ -35,7 +35,7 @@ from delivery.limits import (
     LISTEN_SECONDS,
     MAX_TASKS,
     OWNED_SECONDS,
-    WOKEN_SHARE,
+    WOKEN_SHARES,
 )
 from delivery.statuses import DeliveryStatus
 
@@ -307,7 +307,7 @@ def listening_workers() -> list[str] | None:
 
 def _own(queue: str, worker: str, *line_ids: int) -> tuple[list[bytes], int]:
     """Let `worker` own these lines, or a share of the woken ones; return them, and how many are left."""
-    sizes = (FEWEST_LINES_PER_TASK, LINES_PER_TASK, WOKEN_SHARE)
+    sizes = (FEWEST_LINES_PER_TASK, LINES_PER_TASK, WOKEN_SHARES)
     return cast(tuple[list[bytes], int], _run(OWN, queue, worker, OWNED_SECONDS, *sizes, *line_ids))
 
 
