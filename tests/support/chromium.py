@@ -22,7 +22,8 @@ OPTIONS: Final = (
 """Without a sandbox, which containers do not allow: it opens pages of this project only."""
 
 _IS_LOADED: Final = "performance.getEntriesByType('navigation')[0]?.loadEventEnd"
-"""Until then pictures and fonts move what is below them."""
+"""Until then pictures and fonts move what is below them, and a page that its scripts have not shown yet has no layout:
+its `innerText` has hidden words too."""
 _MIDDLE: Final = """
     (() => {
         const found = %s
@@ -63,7 +64,7 @@ class Page:
     def open(self, address: str) -> None:
         """Go to an address, and wait until the page has loaded."""
         self._send("Page.navigate", url=address)
-        self.wait_for(f"location.href === {json.dumps(address)} && {_IS_LOADED}")
+        self.wait_for(f"location.href === {json.dumps(address)}")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
@@ -72,13 +73,14 @@ class Page:
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Wait until a JavaScript expression is true."""
-        wait_until(lambda: self._is_true(expression), saying=lambda: f"{expression}: {self.text()}")
+        """Wait until a page has loaded for which a JavaScript expression is true."""
+        loaded = f"{_IS_LOADED} && ({expression})"
+        wait_until(lambda: self._is_true(loaded), saying=lambda: f"{expression}: {self.text()}")
 
     def click(self, selector: str, text: str = "", times: int = 1) -> None:
         """Click the middle of the first element that is to be seen and has this text, once it stays where it is."""
         middle = _MIDDLE % (_SHOWN % (json.dumps(selector), json.dumps(text)))
-        self.wait_for(f"{_IS_LOADED} && {middle}")
+        self.wait_for(middle)
         x, y = self.evaluate(middle)
         self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for number, what in itertools.product(range(times), ("mousePressed", "mouseReleased")):
