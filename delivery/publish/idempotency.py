@@ -18,9 +18,10 @@ class Key(NamedTuple):
     text: str
 
 
-TRY_LOCKS: Final = """
+_LOCKED: Final = "pg_try_advisory_xact_lock(hashtextextended('key ' || key, COALESCE(publisher_id, 0)))"
+TRY_LOCKS: Final = f"""
 SELECT number FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
- WHERE NOT pg_try_advisory_xact_lock(hashtextextended('key ' || key, COALESCE(publisher_id, 0)))
+ WHERE NOT {_LOCKED}
 """
 EARLIER: Final = """
 SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
@@ -30,12 +31,21 @@ SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
     WHERE i.key = k.key AND i.publisher_id IS NOT DISTINCT FROM k.publisher_id
     LIMIT 1) i
 """
-REMEMBER: Final = """
+_USES: Final = """
 INSERT INTO delivery_idempotencykey (publisher_id, key, fingerprint, message_id, outcome, deliveries_count, expires_at)
-SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries,
+SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries_count,
        clock_timestamp() + make_interval(hours => %(hours)s::int)
-  FROM json_to_recordset(%(uses)s::json)
-    AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries int)
+  FROM"""
+REMEMBER: Final = f"""{_USES} json_to_recordset(%(uses)s::json)
+    AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries_count int)
+"""
+REMEMBER_NEW: Final = f"""{_USES} (SELECT id AS message_id, * FROM message) m
+ WHERE {_LOCKED} ORDER BY position
+    ON CONFLICT DO NOTHING
+RETURNING message_id"""
+"""Stores the answers of messages with keys that are not in use, in the statement that stores them; returns their ids.
+
+A conflict is found also with what was committed after the statement's snapshot.
 """
 ARE_EXPIRED: Final = """
   (SELECT id FROM delivery_idempotencykey WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT 1)
@@ -58,7 +68,7 @@ class KeyUse(NamedTuple):
     fingerprint: bytes
     message_id: int
     outcome: str
-    deliveries: int
+    deliveries_count: int
 
 
 def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:

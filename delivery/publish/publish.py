@@ -131,7 +131,7 @@ class _Progress:
             if message.fingerprint != (use or self.messages[sibling]).fingerprint:
                 raise KeyReusedError(position)
             if use:
-                self.known[position] = Accepted(use.message_id, use.outcome, use.deliveries, replayed=True)
+                self.known[position] = Accepted(use.message_id, use.outcome, use.deliveries_count, replayed=True)
             elif sibling != position:
                 self.known[position] = sibling
             else:
@@ -229,27 +229,40 @@ def _log_published(messages: Sequence[NewMessage], answers: Sequence[Accepted]) 
 
 
 def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequence[list[Accepted] | Exception]:
-    if plain := _publish_plain(publications, terms):
+    plain = _publish_plain(publications, terms)
+    if not plain:
+        if any(one.found and one.found.is_remembered for one in publications):
+            return [NotAsRemembered() for _ in publications]
+        return _publish_any(publications, terms)
+    repeats = [one for one, answer in zip(publications, plain, strict=True) if not answer]
+    if not repeats:
         return plain
-    if any(one.found and one.found.is_remembered for one in publications):
-        return [NotAsRemembered() for _ in publications]
-    return _publish_any(publications, terms)
+    others = iter(together(partial(_publish_any, terms=terms), repeats))  # what is stored must not be tried again
+    return [answer or next(others) for answer in plain]
 
 
 def _publish_plain(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted]]:
-    """Publish in one statement where nothing has to be found out first, as in most cases; else return nothing."""
-    messages = [message for one in publications for message in one.messages]
-    if not all(map(_is_plain, messages)) or any(one.max_open is not None for one in publications):
+    """Publish in one statement where nothing has to be found out first, as in most cases; else return nothing.
+
+    The answer to a publication with a key that is in use is empty: it is not published.
+    """
+    if not all(map(_is_plain, publications)):
         return []
+    messages = [message for one in publications for message in one.messages]
     found = [one.found for one in publications if one.found]
-    stored = choose_and_store(messages, found, max_deliveries=min(terms.max_deliveries, MAX_GROUP_DELIVERIES))
-    answers = iter(stored or ())
-    return [[*islice(answers, len(one.messages))] for one in publications] if stored else []
+    max_deliveries = min(terms.max_deliveries, MAX_GROUP_DELIVERIES)
+    stored = choose_and_store(messages, found, max_deliveries=max_deliveries, key_hours=terms.key_hours)
+    answers = iter(stored)
+    return [[*filter(None, islice(answers, len(one.messages)))] for one in publications] if stored else []
 
 
-def _is_plain(message: NewMessage) -> bool:
-    return message.kind == EventKind.TOPIC and not (
-        message.idempotency_key or message.destination or message.ttl is not None or message.not_before
+def _is_plain(publication: Publication) -> bool:
+    is_alone = len(publication.messages) == 1  # otherwise a repeat concerns the others
+    return publication.max_open is None and all(
+        one.kind == EventKind.TOPIC
+        and not (one.destination or one.ttl is not None or one.not_before or one.repeats)
+        and (is_alone or not one.idempotency_key)
+        for one in publication.messages
     )
 
 

@@ -15,7 +15,7 @@ from delivery.filing import MAIN_LINE
 from delivery.mailbox import long_poll
 from delivery.models import MessageOutcome
 from delivery.publish.draft import Draft, document_of
-from delivery.publish.idempotency import KeyUse, fingerprint_of
+from delivery.publish.idempotency import REMEMBER_NEW, KeyUse, fingerprint_of
 from delivery.publish.routing import (
     SENDER_LINE,
     UNRECEIVED,
@@ -47,14 +47,14 @@ message AS MATERIALIZED (
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
               filter_string text, destination text, ttl float8, not_before timestamptz, copy_of bigint,
               outcome text, {more})
-     USING (position){deliveries} ORDER BY position) m),
+     USING (position){deliveries} ORDER BY position) m),{once}
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
                                 destination, expires_at, not_before, copy_of, outcome, deliveries_count, published_at)
   SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, destination,
-         expires_at, not_before, copy_of, outcome, deliveries_count, clock_timestamp() FROM message),"""
-"""Stores messages, with `more` columns of their JSON; `deliveries` joins how many each has."""
-MESSAGES: Final = "WITH" + STORED.format(more="deliveries_count int", deliveries="")
+         expires_at, not_before, copy_of, outcome, deliveries_count, clock_timestamp() FROM {new}),"""
+"""Stores messages, with `more` columns; `deliveries` joins how many each has, `once` finds the `new` ones."""
+MESSAGES: Final = "WITH" + STORED.format(more="deliveries_count int", deliveries="", once="", new="message")
 
 PENDING: Final = """
 lined_up AS (
@@ -141,7 +141,7 @@ _COUNTED: Final = f"""
      WHERE (SELECT bool_and(is_plain IS TRUE) AND sum(deliveries_count * uses) <= %(max_deliveries)s
               FROM unnest(%(uses)s::bigint[]) WITH ORDINALITY AS u (uses, lookup) LEFT JOIN counted USING (lookup))
        AND {AS_FOUND}"""
-CHOOSE_AND_STORE: Final = f"""
+_CANDIDATES: Final = f"""
 WITH candidate AS MATERIALIZED (
   SELECT k.lookup, s.id, s.subscriber_id, s.position,
          s.filter = '' AND s.delivery_mode = 'PUSH' AND u.key_path IS NULL AS is_plain
@@ -150,23 +150,39 @@ WITH candidate AS MATERIALIZED (
            AS k (lookup, event_type_id, event_pattern, filter_string, low, high){REACHED}),
 counted AS MATERIALIZED (
   SELECT lookup, count(*)::int AS deliveries_count, bool_and(is_plain) AS is_plain FROM candidate GROUP BY lookup),
-{STORED.format(more="lookup bigint", deliveries=_COUNTED)}
+"""
+_LINED_UP: Final = f"""
 lined_up AS (
   INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
   SELECT m.id, l.id, c.id, 'PENDING', octet_length(m.body)
-    FROM message m JOIN candidate c USING (lookup)
+    FROM {{new}} m JOIN candidate c USING (lookup)
    CROSS JOIN {MAIN_LINE.format("c.subscriber_id")} l
    ORDER BY m.position, c.subscriber_id, c.position, c.id
   RETURNING line_id)
-SELECT position, id, deliveries_count FROM message
-UNION ALL
 SELECT DISTINCT 0, line_id, 0 FROM lined_up
+UNION ALL
 """
+CHOOSE_AND_STORE: Final = (
+    _CANDIDATES
+    + STORED.format(more="lookup bigint", deliveries=_COUNTED, once="", new="message")
+    + _LINED_UP.format(new="message")
+    + "SELECT position, id, deliveries_count FROM message"
+)
 """The same, and chooses the subscriptions; unless each message has some, all without filter, mailbox and ordering keys,
 or keys or event types are not as they were found.
 
 `uses` says how many messages have each look-up.
 """
+_ONCE: Final = f"""
+used AS ({REMEMBER_NEW}),
+new AS MATERIALIZED (SELECT * FROM message WHERE key IS NULL OR id IN (SELECT message_id FROM used)),"""
+CHOOSE_AND_STORE_ONCE: Final = (
+    _CANDIDATES
+    + STORED.format(more="lookup bigint, key text, fingerprint text", deliveries=_COUNTED, once=_ONCE, new="new")
+    + _LINED_UP.format(new="new")
+    + "SELECT position, new.id, message.deliveries_count FROM message LEFT JOIN new USING (position)"
+)
+"""The same where some messages have idempotency keys. A message whose key is in use is not stored, and has no id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,35 +263,41 @@ def store(
 
 
 def choose_and_store(
-    messages: Sequence[NewMessage], found: Collection[FoundKey], *, max_deliveries: int
-) -> list[Accepted] | None:
-    """Store messages with their deliveries in one statement, a transaction of its own; None: nothing is stored.
+    messages: Sequence[NewMessage], found: Collection[FoundKey], *, max_deliveries: int, key_hours: int
+) -> list[Accepted | None]:
+    """Store messages with their deliveries in one statement, a transaction of its own; return nothing if none is.
 
     That is for TOPIC messages without delay, time to live and destination. It is tried if the last messages like these
     had subscriptions, and these had neither filters nor mailboxes nor ordering keys; it is done if that is so now, the
     messages have at most `max_deliveries` together, and keys and event types are as they were `found`, which is
-    remembered then. It does what `routes_of` and `store` do.
+    remembered then. It does what `routes_of`, `store` and `idempotency.remember` do. A message whose idempotency key is
+    in use, also for one before it, is not stored; it gets None.
     """
     lookups = plain_lookups(messages)
     if not lookups:
-        return None
+        return []
     numbers = {lookup: number for number, lookup in enumerate(dict.fromkeys(lookups), 1)}
     ranges = [(str(number), *range_.columns) for lookup, number in numbers.items() for range_ in lookup.ranges]
-    columns = [{"outcome": MessageOutcome.ROUTED, "lookup": numbers[lookup]} for lookup in lookups]
+    columns = [
+        {"outcome": MessageOutcome.ROUTED, "lookup": numbers[lookup], **_key_columns(message)}
+        for message, lookup in zip(messages, lookups, strict=True)
+    ]
     arguments = {
         "body": [message.body for message in messages],
         "messages": _message_columns(messages, columns),
         "uses": array(Counter(lookups).values()),
         "max_deliveries": max_deliveries,
+        "hours": key_hours,
         **as_found([*{one.asked: one for one in found}.values()]),
         **dict(zip(RANGE_COLUMNS, (array(column) for column in zip(*ranges, strict=True)), strict=True)),
     }
-    answer = rows(CHOOSE_AND_STORE, arguments)
+    has_keys = any(message.idempotency_key for message in messages)
+    answer = rows(CHOOSE_AND_STORE_ONCE if has_keys else CHOOSE_AND_STORE, arguments)
     notify.wake_after_commit((notify.TOPIC, line_id) for place, line_id, _ in answer if not place)
     stored = sorted(one for one in answer if one[0])
     if stored:
         remember(found)
-    return [Accepted(message_id, MessageOutcome.ROUTED, count) for _, message_id, count in stored] or None
+    return [one and Accepted(one, MessageOutcome.ROUTED, deliveries) for _, one, deliveries in stored]
 
 
 def _message_columns(messages: Sequence[NewMessage], more: Sequence[Mapping[str, Any]]) -> str:
@@ -294,6 +316,10 @@ def _message_columns(messages: Sequence[NewMessage], more: Sequence[Mapping[str,
             for place, (message, columns) in enumerate(zip(messages, more, strict=True), 1)
         ]
     ).decode()
+
+
+def _key_columns(message: NewMessage) -> dict[str, str]:
+    return {"key": key, "fingerprint": message.fingerprint.hex()} if (key := message.idempotency_key) else {}
 
 
 def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> dict[str, list[Any] | str]:

@@ -213,13 +213,21 @@ def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_publishers_that_retry_one_key_get_one_answer(order: Publishing) -> None:
+@pytest.mark.parametrize("in_one_statement", [False, True])
+def test_many_publishers_that_retry_one_key_get_one_answer(
+    order: Publishing, client: Client, event_type: EventType, in_one_statement: bool
+) -> None:
+    if in_one_statement:
+        factories.subscription(event_type=event_type)
+        for _ in range(2):
+            publish(client)
+    before = Message.objects.count()
     with at_once(insisting(order, 409), 20) as publishing:
         answers = [future.result() for future in publishing]
 
     assert sorted(answer.get("Idempotency-Replayed", "first") for answer in answers) == ["first"] + ["true"] * 19
-    assert {answer.json()["id"] for answer in answers} == {message.pk for message in Message.objects.all()}
-    assert Message.objects.count() == 1
+    assert {answer.json()["id"] for answer in answers} == {Message.objects.latest("pk").pk}
+    assert Message.objects.count() == before + 1
 
 
 @pytest.mark.django_db(transaction=True)

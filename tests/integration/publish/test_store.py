@@ -1,15 +1,19 @@
 """Messages whose subscriptions are chosen by the statement that stores them: the same comes of it as otherwise."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from django.db import OperationalError
 
 from delivery.dispatch import notify
-from delivery.models import Delivery, Message
+from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import publish as publishing
 from delivery.publish.errors import TooManyDeliveries
-from delivery.publish.publish import Publication, publish_terms, publish_together
+from delivery.publish.idempotency import PublishInProgress
+from delivery.publish.publish import KeyReusedError, Publication, publish_terms, publish_together
 from delivery.publish.store import NewMessage
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, EventType, Processing, Status, Subscriber, Subscription
@@ -20,7 +24,9 @@ pytestmark = pytest.mark.django_db
 FILTER = "$$->'Body'->>'n' = '2'"
 
 
-def new(event_type: EventType, body: bytes = b'{"n": 1}', filter_string: str | None = None) -> NewMessage:
+def new(
+    event_type: EventType, body: bytes = b'{"n": 1}', filter_string: str | None = None, key: str | None = None
+) -> NewMessage:
     return NewMessage(
         event_type_id=event_type.pk,
         event_type=event_type.name,
@@ -28,7 +34,7 @@ def new(event_type: EventType, body: bytes = b'{"n": 1}', filter_string: str | N
         content_type="application/json",
         headers=[("X-A", "ä")],
         filter_string=filter_string,
-        idempotency_key=None,
+        idempotency_key=key,
     )
 
 
@@ -175,3 +181,77 @@ def test_too_many_deliveries_of_one_message_cost_the_others_nothing(
     assert accepted.deliveries == 1
     assert Message.objects.count() == before + 1
     assert in_steps == [2, 2]
+
+
+@pytest.fixture
+def plain(event_type: EventType) -> EventType:
+    """An event type with a subscription without a filter, as the last publishes have found out."""
+    factories.subscription(event_type=event_type)
+    for _ in range(2):
+        published(new(event_type))
+    return event_type
+
+
+@pytest.mark.behaviour("2.6")
+def test_messages_with_keys_are_stored_once_by_the_same_statement(plain: EventType, in_steps: list[int]) -> None:
+    (unkeyed,), (a,), (b,) = published(new(plain), new(plain, key="a"), new(plain, key="b"))
+    assert in_steps == []
+    columns = "key", "publisher_id", "message_id", "outcome", "deliveries_count", "fingerprint"
+    assert [*IdempotencyKey.objects.order_by("key").values_list(*columns)] == [
+        (key, None, answer.id, "ROUTED", 1, new(plain, key=key).fingerprint) for key, answer in (("a", a), ("b", b))
+    ]
+    kept = IdempotencyKey.objects.get(key="a").expires_at - Message.objects.get(pk=a.id).published_at
+    assert abs(kept - timedelta(hours=publish_terms().key_hours)) < timedelta(seconds=1)
+
+    (a_again,), b_reused, (c,), (c_again,), (other,) = published(
+        new(plain, key="a"), new(plain, b"2", key="b"), new(plain, key="c"), new(plain, key="c"), new(plain)
+    )
+
+    assert (a_again.id, a_again.replayed, c_again.id, c_again.replayed) == (a.id, True, c.id, True)
+    assert isinstance(b_reused, KeyReusedError)
+    assert in_steps == [3]
+    stored_ids = {one.id for one in (unkeyed, a, b, c, other)}
+    assert {*Message.objects.values_list("pk", flat=True)[2:]} == stored_ids
+    assert {*Delivery.objects.values_list("message_id", flat=True)} >= stored_ids
+    assert Message.objects.count() == Delivery.objects.count() == 2 + 5
+
+
+@pytest.mark.behaviour("2.6", "2.7")
+def test_a_repeat_that_fails_costs_what_is_stored_beside_it_nothing(
+    plain: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away(*_: object, **__: object) -> None:
+        raise OperationalError("gone")
+
+    published(new(plain, key="a"))
+    before = Message.objects.count()
+    monkeypatch.setattr(publishing, "_publish_any", is_away)
+    (other,), repeat, (b,) = published(new(plain), new(plain, key="a"), new(plain, key="b"))
+    assert isinstance(repeat, OperationalError)
+    assert [*Message.objects.order_by("pk").values_list("pk", flat=True)[before:]] == [other.id, b.id]
+
+
+@pytest.mark.behaviour("2.6")
+@pytest.mark.django_db(transaction=True)
+def test_a_key_of_a_publish_that_is_running_is_refused_without_waiting(
+    plain: EventType, elsewhere: psycopg.Connection[Any]
+) -> None:
+    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('key a', 0))")
+    refused, (stored_beside,) = published(new(plain, key="a"), new(plain, key="b"))
+    elsewhere.rollback()
+    ((afterwards,),) = published(new(plain, key="a"))
+    assert isinstance(refused, PublishInProgress)
+    assert (stored_beside.replayed, afterwards.replayed) == (False, False)
+    assert Message.objects.count() == 2 + 2
+
+
+@pytest.mark.behaviour("2.6", "2.7")
+def test_a_batch_with_keys_is_stored_as_a_whole_or_not_at_all(plain: EventType, in_steps: list[int]) -> None:
+    published(new(plain, key="a"))
+    batches = [[new(plain, key="b"), new(plain, body, key="a")] for body in (b"other", b'{"n": 1}')]
+    refused, answers = publish_together([Publication(batch) for batch in batches], publish_terms())
+    assert isinstance(refused, KeyReusedError)
+    assert not isinstance(answers, Exception)
+    assert [answer.replayed for answer in answers] == [False, True]
+    assert in_steps == [2]
+    assert Message.objects.count() == 2 + 1 + 1

@@ -53,6 +53,8 @@ def test_a_remembered_key_is_not_read_again(token: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(keys, "rows", read_rows)
     assert [sent(token).status for _ in range(3)] == [202] * 3
+    repeats = [sent(token, **{"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [call.headers.get("idempotency-replayed") for call in repeats] == [None, "true"]
     assert read == []
     ApiKey.objects.update(label="renamed", last_used_at=timezone.now())  # a publish is not checked against these
     assert (sent(token).status, read) == (202, [])
@@ -116,12 +118,12 @@ def test_a_group_of_which_not_all_can_be_stored_in_one_statement_is_stored_toget
     monkeypatch.setattr(publish, "_publish_any", publish_any)
     for _ in range(2):  # the second time the key has been forgotten
         calls = [Call(token, f"events/{EVENT}", b"{}") for _ in range(8)]
-        calls.append(Call(token, f"events/{EVENT}", b"{}", {"Idempotency-Key": "k"}))
+        calls.append(Call(token, f"events/{EVENT}", b"{}", {"Broker-TTL": "1h"}))
         answer_group(calls)
         assert [call.status for call in calls] == [202] * 9
         assert sizes.pop() == 9
         assert sizes == []
-    assert Message.objects.count() == 3 + 2 * 8 + 1
+    assert Message.objects.count() == 3 + 2 * 9
     assert sent(token).status == 202
     assert not is_remembered(token)
     later = boot_clock.since_boot() + keys.FORGOTTEN_SECONDS

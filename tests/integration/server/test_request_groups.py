@@ -151,7 +151,7 @@ def test_a_group_is_answered_and_stored_as_each_request_alone(
     tokens = [token_of(publisher) for publisher in (together, alone)]
     for token in tokens * earlier:  # after the second one, key and event type are remembered
         answer_group([Call(token, "events/Plain", b"{}")])
-    # Of two requests of a group with the same key, only the first is accepted: the other is still running then.
+    # Of two requests of a group with the same key, the second may be told that the first is still running.
     keys = [headers.get("Idempotency-Key") for _, _, headers in sent]
     for number, (_, _, headers) in enumerate(sent):
         if keys[number] in keys[:number]:
