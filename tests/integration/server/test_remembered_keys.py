@@ -53,7 +53,7 @@ def test_a_remembered_key_is_not_read_again(token: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(keys, "rows", read_rows)
     assert [sent(token).status for _ in range(3)] == [202] * 3
-    repeats = [sent(token, **{"Idempotency-Key": "k"}) for _ in range(2)]
+    repeats = [sent(token, b"{}", **{"Idempotency-Key": "k"}) for _ in range(2)]
     assert [call.headers.get("idempotency-replayed") for call in repeats] == [None, "true"]
     assert read == []
     ApiKey.objects.update(label="renamed", last_used_at=timezone.now())  # a publish is not checked against these
