@@ -165,7 +165,7 @@ MAX_TASKS: Final = 256
 LINES_PER_TASK: Final = 256
 """The most lines that a worker takes at once."""
 WOKEN_SHARES: Final = 8
-"""A worker takes one of so many equal shares of the woken lines. The rest is for the workers that are free next."""
+"""A worker takes one of so many shares of the woken lines that are left. The others are for whoever is free next."""
 FEWEST_LINES_PER_TASK: Final = 16
 """A share is no smaller, because each task costs CPU time too."""
 BREAKER_SECONDS: Final = 2.0

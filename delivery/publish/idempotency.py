@@ -18,10 +18,10 @@ class Key(NamedTuple):
     text: str
 
 
-_LOCKED: Final = "pg_try_advisory_xact_lock(hashtextextended('key ' || key, COALESCE(publisher_id, 0)))"
+_TAKES_LOCK: Final = "pg_try_advisory_xact_lock(hashtextextended('key ' || key, COALESCE(publisher_id, 0)))"
 TRY_LOCKS: Final = f"""
 SELECT number FROM unnest(%(publishers)s::bigint[], %(keys)s::text[]) WITH ORDINALITY AS k (publisher_id, key, number)
- WHERE NOT {_LOCKED}
+ WHERE NOT {_TAKES_LOCK}
 """
 EARLIER: Final = """
 SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
@@ -40,12 +40,16 @@ REMEMBER: Final = f"""{_USES} json_to_recordset(%(uses)s::json)
     AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries_count int)
 """
 REMEMBER_NEW: Final = f"""{_USES} (SELECT id AS message_id, * FROM message) m
- WHERE {_LOCKED} ORDER BY position
-    ON CONFLICT DO NOTHING
+ WHERE (SELECT true FROM delivery_idempotencykey i
+         WHERE i.key = m.key AND i.publisher_id IS NOT DISTINCT FROM m.publisher_id LIMIT 1) IS NULL
+   AND {_TAKES_LOCK}
+ ORDER BY position
+    ON CONFLICT (key, publisher_id) DO NOTHING
 RETURNING message_id"""
-"""Stores the answers of messages with keys that are not in use, in the statement that stores them; returns their ids.
+"""Stores the answers of those rows of a CTE `message` whose keys nobody uses; returns their ids.
 
-A conflict is found also with what was committed after the statement's snapshot.
+The insert finds also what was committed after the statement's snapshot. The look-up and the lock keep it from waiting:
+for somebody who deletes the key, and for another publish with it.
 """
 ARE_EXPIRED: Final = """
   (SELECT id FROM delivery_idempotencykey WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT 1)

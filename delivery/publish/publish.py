@@ -234,17 +234,17 @@ def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequen
         if any(one.found and one.found.is_remembered for one in publications):
             return [NotAsRemembered() for _ in publications]
         return _publish_any(publications, terms)
-    repeats = [one for one, answer in zip(publications, plain, strict=True) if not answer]
-    if not repeats:
+    left_out = [one for one, answer in zip(publications, plain, strict=True) if not answer]
+    if not left_out:
         return plain
-    others = iter(together(partial(_publish_any, terms=terms), repeats))  # what is stored must not be tried again
-    return [answer or next(others) for answer in plain]
+    answers = iter(together(partial(_publish_any, terms=terms), left_out))  # what is stored must not be tried again
+    return [answer or next(answers) for answer in plain]
 
 
 def _publish_plain(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted]]:
     """Publish in one statement where nothing has to be found out first, as in most cases; else return nothing.
 
-    The answer to a publication with a key that is in use is empty: it is not published.
+    The answer to a publication whose idempotency key is in use is empty: it is left out.
     """
     if not all(map(_is_plain, publications)):
         return []

@@ -182,7 +182,10 @@ CHOOSE_AND_STORE_ONCE: Final = (
     + _LINED_UP.format(new="new")
     + "SELECT position, new.id, message.deliveries_count FROM message LEFT JOIN new USING (position)"
 )
-"""The same where some messages have idempotency keys. A message whose key is in use is not stored, and has no id."""
+"""The same where some messages have idempotency keys. A message whose key is in use is not stored, and has no id.
+
+A statement of its own: the additions cost a message without a key 5 % more.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,13 +268,13 @@ def store(
 def choose_and_store(
     messages: Sequence[NewMessage], found: Collection[FoundKey], *, max_deliveries: int, key_hours: int
 ) -> list[Accepted | None]:
-    """Store messages with their deliveries in one statement, a transaction of its own; return nothing if none is.
+    """Store messages with their deliveries in one statement, a transaction of its own, if that is possible.
 
     That is for TOPIC messages without delay, time to live and destination. It is tried if the last messages like these
     had subscriptions, and these had neither filters nor mailboxes nor ordering keys; it is done if that is so now, the
-    messages have at most `max_deliveries` together, and keys and event types are as they were `found`, which is
-    remembered then. It does what `routes_of`, `store` and `idempotency.remember` do. A message whose idempotency key is
-    in use, also for one before it, is not stored; it gets None.
+    messages have at most `max_deliveries` together, and API keys and event types are as they were `found`, which is
+    remembered then. If it is not done, nothing is returned. It does what `routes_of` and `store` do, and stores
+    idempotency keys. A message whose idempotency key is in use, also by one before it, is left out; its answer is None.
     """
     lookups = plain_lookups(messages)
     if not lookups:

@@ -75,7 +75,7 @@ class Page:
     def wait_for(self, expression: str) -> None:
         """Wait until a page has loaded for which a JavaScript expression is true."""
         loaded = f"{_IS_LOADED} && ({expression})"
-        wait_until(lambda: self._is_true(loaded), saying=lambda: f"{expression}: {self.text()}")
+        wait_until(lambda: self._is_true(loaded), saying=lambda: f"{loaded}: {self.text()}")
 
     def click(self, selector: str, text: str = "", times: int = 1) -> None:
         """Click the middle of the first element that is to be seen and has this text, once it stays where it is."""

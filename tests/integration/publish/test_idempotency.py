@@ -15,7 +15,9 @@ from broker_project.core.db import rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import fetch_messages
 from delivery.models import IdempotencyKey, Message
+from delivery.publish import publish as publish_module
 from delivery.publish.idempotency import forget_expired_keys
+from delivery.publish.store import choose_and_store
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of, client_with, problem_of, publish, publish_batch
@@ -190,6 +192,17 @@ def insisting(call: Publishing, *statuses: int) -> Publishing:
     return again
 
 
+def noting_results(choose: Callable[..., list[Any]], results: list[Any]) -> Callable[..., list[Any]]:
+    """Return a function that does as `choose`, and notes what it returns."""
+
+    def note(*arguments: Any, **named: Any) -> list[Any]:
+        chosen = choose(*arguments, **named)
+        results.extend(chosen)
+        return chosen
+
+    return note
+
+
 def waiting() -> list[int]:
     """Return the connections that wait for a lock to store a message."""
     return [pid for (pid,) in rows(WAITING)]
@@ -215,18 +228,25 @@ def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("in_one_statement", [False, True])
 def test_many_publishers_that_retry_one_key_get_one_answer(
-    order: Publishing, client: Client, event_type: EventType, in_one_statement: bool
+    order: Publishing,
+    client: Client,
+    event_type: EventType,
+    in_one_statement: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if in_one_statement:
         factories.subscription(event_type=event_type)
         for _ in range(2):
             publish(client)
     before = Message.objects.count()
+    chosen: list[Any] = []
+    monkeypatch.setattr(publish_module, "choose_and_store", noting_results(choose_and_store, chosen))
     with at_once(insisting(order, 409), 20) as publishing:
         answers = [future.result() for future in publishing]
 
     assert sorted(answer.get("Idempotency-Replayed", "first") for answer in answers) == ["first"] + ["true"] * 19
     assert {answer.json()["id"] for answer in answers} == {Message.objects.latest("pk").pk}
+    assert len([*filter(None, chosen)]) == in_one_statement
     assert Message.objects.count() == before + 1
 
 

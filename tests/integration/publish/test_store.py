@@ -1,6 +1,7 @@
 """Messages whose subscriptions are chosen by the statement that stores them: the same comes of it as otherwise."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,11 +9,12 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
+from broker_project.core.db import answered_within
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import publish as publishing
 from delivery.publish.errors import TooManyDeliveries
-from delivery.publish.idempotency import PublishInProgress
+from delivery.publish.idempotency import KeyUse, PublishInProgress
 from delivery.publish.publish import KeyReusedError, Publication, publish_terms, publish_together
 from delivery.publish.store import NewMessage
 from subscriptions.edit import change
@@ -82,7 +84,10 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.behaviour("2.1", "4.10")
 @pytest.mark.django_db(transaction=True)
-def test_what_is_chosen_and_stored_at_once_is_the_same_as_in_steps(wakes: list[Any], in_steps: list[int]) -> None:
+@pytest.mark.parametrize("are_keyed", [False, True])
+def test_what_is_chosen_and_stored_at_once_is_the_same_as_in_steps(
+    wakes: list[Any], in_steps: list[int], are_keyed: bool
+) -> None:
     one, other = factories.event_type("Shop.Order.Placed"), factories.event_type("Shop.Order.Paid")
     both = factories.subscriber()
     for event_type in (one, other):
@@ -93,10 +98,11 @@ def test_what_is_chosen_and_stored_at_once_is_the_same_as_in_steps(wakes: list[A
     factories.subscription(event_type=one, status=Status.INACTIVE)
     factories.subscription(factories.subscriber(status=Status.INACTIVE), one)
     messages = [new(one), new(other, b"2"), new(one, b"3"), new(one, b"4", filter_string="eu")]
+    keyed = [replace(message, idempotency_key=f"key {number}") for number, message in enumerate(messages)]
 
     in_several = published(*messages)
     newest = Message.objects.latest("pk").pk
-    at_once = published(*messages)
+    at_once = published(*(keyed if are_keyed else messages))
 
     assert in_steps == [4]
     assert stored(newest) == stored()[:4]
@@ -126,8 +132,13 @@ def test_what_is_chosen_and_stored_at_once_is_the_same_as_in_steps(wakes: list[A
         ({}, {"processing": Processing.KEYED, "concurrency": 2, "ordering_key": "$$->'Body'->>'n'"}, ["PENDING", "1"]),
     ],
 )
+@pytest.mark.parametrize("key", [None, "k"])
 def test_a_change_counts_from_the_next_publish_on(
-    event_type: EventType, subscription: dict[str, Any], subscriber: dict[str, Any], expected: list[Any]
+    event_type: EventType,
+    subscription: dict[str, Any],
+    subscriber: dict[str, Any],
+    expected: list[Any],
+    key: str | None,
 ) -> None:
     one = factories.subscription(event_type=event_type)
     for _ in range(2):
@@ -138,7 +149,7 @@ def test_a_change_counts_from_the_next_publish_on(
     if subscriber:
         change(Subscriber.objects.filter(pk=one.subscriber_id), changes=subscriber)
 
-    ((answer,),) = published(new(event_type))
+    ((answer,),) = published(new(event_type, key=key))
 
     found = Delivery.objects.filter(message_id__gt=newest).values_list("status", "ordering_key")
     assert [value for row in found for value in row] == expected
@@ -163,8 +174,9 @@ def test_a_filter_beside_others_is_evaluated_for_all(event_type: EventType, in_s
 
 
 @pytest.mark.behaviour("2.7", "2.1")
+@pytest.mark.parametrize("key", [None, "k"])
 def test_too_many_deliveries_of_one_message_cost_the_others_nothing(
-    event_type: EventType, settings: Any, in_steps: list[int]
+    event_type: EventType, settings: Any, in_steps: list[int], key: str | None
 ) -> None:
     few = factories.event_type()
     for _ in range(3):
@@ -174,7 +186,7 @@ def test_too_many_deliveries_of_one_message_cost_the_others_nothing(
     before = Message.objects.count()
     settings.MAX_DELIVERIES = 2
 
-    refused, (accepted,) = published(new(event_type), new(few))
+    refused, (accepted,) = published(new(event_type, key=key), new(few))
 
     assert isinstance(refused, TooManyDeliveries)
     assert str(refused).startswith("This would become 3 deliveries, and one request may become 2:")
@@ -243,6 +255,31 @@ def test_a_key_of_a_publish_that_is_running_is_refused_without_waiting(
     assert isinstance(refused, PublishInProgress)
     assert (stored_beside.replayed, afterwards.replayed) == (False, False)
     assert Message.objects.count() == 2 + 2
+
+
+@pytest.mark.behaviour("2.6")
+@pytest.mark.django_db(transaction=True)
+def test_a_group_does_not_wait_for_who_deletes_a_key_of_it(
+    plain: EventType, elsewhere: psycopg.Connection[Any]
+) -> None:
+    ((a,),) = published(new(plain, key="a"))
+    elsewhere.execute("DELETE FROM delivery_idempotencykey")
+    with answered_within(5.0):
+        (other,), (again,), (b,) = published(new(plain), new(plain, key="a"), new(plain, key="b"))
+    elsewhere.rollback()
+    assert (again.id, again.replayed) == (a.id, True)
+    assert Message.objects.filter(pk__in=[other.id, b.id]).count() == 2
+
+
+@pytest.mark.behaviour("2.6")
+def test_what_its_event_type_does_not_take_any_more_is_not_stored_when_its_key_has_just_been_deleted(
+    plain: EventType,
+) -> None:
+    before = Message.objects.count()
+    repeat = new(plain, key="a")
+    repeat = replace(repeat, repeats=KeyUse(repeat.fingerprint, 7, "ROUTED", 1))
+    ((answer,),) = published(repeat)
+    assert (answer.id, answer.replayed, Message.objects.count()) == (7, True, before)
 
 
 @pytest.mark.behaviour("2.6", "2.7")

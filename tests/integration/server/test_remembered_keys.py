@@ -85,12 +85,13 @@ CHANGES: dict[str, tuple[Callable[[], Any], tuple[int, str]]] = {
 }
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_counts_from_the_next_publish_on(token: str, change: str) -> None:
+def test_a_change_counts_from_the_next_publish_on(token: str, change: str, headers: dict[str, str]) -> None:
     do, refused = CHANGES[change]
     do()
     before = Message.objects.count()
-    call = sent(token)
+    call = sent(token, b"{}", **headers)
     assert (call.status, call.problem) == refused
     assert Message.objects.filter(event_type__kind=EventKind.TOPIC).count() == before
 

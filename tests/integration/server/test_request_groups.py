@@ -203,7 +203,7 @@ def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatc
     assert Message.objects.count() == Delivery.objects.count() == 10
 
 
-def test_of_two_requests_of_a_group_with_one_key_the_second_is_told_that_the_first_is_running(
+def test_of_two_requests_with_one_key_the_second_is_told_that_the_first_is_running_if_several_statements_publish(
     event_type: Any,
 ) -> None:
     token = token_of(factories.publisher())
@@ -215,6 +215,21 @@ def test_of_two_requests_of_a_group_with_one_key_the_second_is_told_that_the_fir
     answer_group([again])
     assert (again.status, again.headers["idempotency-replayed"]) == (202, "true")
     assert Message.objects.count() == 1
+
+
+def test_of_two_requests_with_one_key_the_second_gets_the_first_answer_if_one_statement_publishes(
+    event_type: Any,
+) -> None:
+    factories.subscription(event_type=event_type)
+    token = token_of(factories.publisher())
+    for _ in range(2):
+        answer_group([Call(token, ADDRESS, b"{}")])
+    calls = [Call(token, ADDRESS, body, {"Idempotency-Key": "k"}) for body in (b"{}", b"{}", b"[]")]
+    answer_group(calls)
+    assert [call.status for call in calls] == [202, 202, 422]
+    assert [call.headers.get("idempotency-replayed") for call in calls[:2]] == [None, "true"]
+    assert calls[0].headers["location"] == calls[1].headers["location"]
+    assert Message.objects.count() == 3
 
 
 def test_each_key_of_a_group_counts_by_itself(event_type: Any) -> None:
