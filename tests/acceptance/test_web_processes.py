@@ -287,12 +287,12 @@ CREATE CONSTRAINT TRIGGER wait_for_the_test AFTER INSERT ON delivery_message DEF
 """
 STORED_AND_COMMITTING = """
 SELECT (SELECT last_value FROM messages_stored),
-       count(*) FILTER (WHERE state = 'active' AND query = 'COMMIT' AND wait_event_type = 'Lock') = count(*)
+       count(*) FILTER (WHERE state = 'active' AND wait_event = 'advisory') = count(*)
   FROM pg_stat_activity
  WHERE pid IN (SELECT pid FROM pg_locks
                 WHERE relation = 'delivery_message'::regclass AND mode = 'RowExclusiveLock')
 """
-"""How many messages transactions have stored that wait, and whether each of these waits in its commit."""
+"""How many messages waiting transactions have stored, and whether each waits in its commit, for the trigger's lock."""
 STORED = """
 SELECT m.id FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
  WHERE e.name = %(event_type)s AND deliveries_count = 1 ORDER BY m.id
