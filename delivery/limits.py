@@ -165,9 +165,9 @@ MAX_TASKS: Final = 256
 LINES_PER_TASK: Final = 256
 """The most lines that a worker takes at once."""
 WOKEN_SHARES: Final = 8
-"""A worker takes one of so many shares of the woken lines that are left. The others are for whoever is free next."""
+"""A worker takes one part in so many of the woken lines, and leaves the others to the workers that are free next."""
 FEWEST_LINES_PER_TASK: Final = 16
-"""A share is no smaller, because each task costs CPU time too."""
+"""A worker takes this many, or all, where its part would be smaller: each task costs CPU time too."""
 BREAKER_SECONDS: Final = 2.0
 """After a failure Redis is not asked for this time."""
 MAX_LINES_PER_SWEEP: Final = 10_000

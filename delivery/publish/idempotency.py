@@ -31,15 +31,15 @@ SELECT k.number, i.fingerprint, i.message_id, i.outcome, i.deliveries_count
     WHERE i.key = k.key AND i.publisher_id IS NOT DISTINCT FROM k.publisher_id
     LIMIT 1) i
 """
-_USES: Final = """
+_INSERT_USES: Final = """
 INSERT INTO delivery_idempotencykey (publisher_id, key, fingerprint, message_id, outcome, deliveries_count, expires_at)
 SELECT publisher_id, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries_count,
        clock_timestamp() + make_interval(hours => %(hours)s::int)
   FROM"""
-REMEMBER: Final = f"""{_USES} json_to_recordset(%(uses)s::json)
+REMEMBER: Final = f"""{_INSERT_USES} json_to_recordset(%(uses)s::json)
     AS a (publisher_id bigint, key text, fingerprint text, message_id bigint, outcome text, deliveries_count int)
 """
-REMEMBER_NEW: Final = f"""{_USES} (SELECT id AS message_id, * FROM message) m
+REMEMBER_NEW: Final = f"""{_INSERT_USES} (SELECT id AS message_id, * FROM message) m
  WHERE (SELECT true FROM delivery_idempotencykey i
          WHERE i.key = m.key AND i.publisher_id IS NOT DISTINCT FROM m.publisher_id LIMIT 1) IS NULL
    AND {_TAKES_LOCK}
