@@ -184,16 +184,21 @@ def test_the_event_types_of_a_group_are_read_with_its_keys(calls: list[Call], mo
     assert asked == []
 
 
-def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of the groups that are answered, none of which is slow."""
+    counted: list[int] = []
     monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
 
     def resolve_counted(answers: Sequence[DeferredAnswer[Any, Any]]) -> None:
-        sizes.append(len(answers))
+        counted.append(len(answers))
         resolve_all(answers)
 
     monkeypatch.setattr(request_groups, "resolve_all", resolve_counted)
+    return counted
 
+
+def test_requests_gather_while_a_group_is_answered(calls: list[Call], sizes: list[int]) -> None:
     async def send(groups: RequestGroups) -> None:
         await asyncio.gather(*(groups.answered(call) for call in calls))
 
@@ -201,6 +206,29 @@ def test_requests_gather_while_a_group_is_answered(calls: list[Call], monkeypatc
     assert sizes == [1, 9]
     assert {call.status for call in calls} == {202}
     assert Message.objects.count() == Delivery.objects.count() == 10
+
+
+def test_those_who_were_answered_together_and_ask_again_are_waited_for(
+    calls: list[Call], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_groups, "GATHER_SECONDS", 60.0)
+
+    async def ask_twice(groups: RequestGroups, first: Call, second: Call, pause: float) -> None:
+        await groups.answered(first)
+        await asyncio.sleep(pause)
+        if second is calls[8]:  # the last one
+            monkeypatch.setattr(request_groups, "GATHER_SECONDS", 0.01)
+        await groups.answered(second)
+
+    async def send(groups: RequestGroups) -> None:
+        pairs = zip(calls[1:5], calls[5:9], strict=True)
+        twice = [ask_twice(groups, *pair, number / 100) for number, pair in enumerate(pairs)]
+        await asyncio.gather(groups.answered(calls[0]), *twice)
+        await groups.answered(calls[9])  # the others do not ask again
+
+    run(send)
+    assert sizes == [1, 4, 4, 1]
+    assert {call.status for call in calls} == {202}
 
 
 def test_of_two_requests_with_one_key_the_second_is_told_that_the_first_is_running_if_several_statements_publish(
