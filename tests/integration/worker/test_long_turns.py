@@ -35,12 +35,12 @@ class Run:
         self._publish = publish
         self._ends: dict[Request, int] = {}
         self.worker = SteppedWorker("stepped", self._on_request)
-        real = boot_clock.since_boot
+        began = boot_clock.since_boot()
         monkeypatch.setattr(leases, "TURN_SECONDS", TURN)
         monkeypatch.setattr(line, "DRAIN_SECONDS", DRAIN)
         monkeypatch.setattr(line, "LONG_TURN_SECONDS", LONG)
         monkeypatch.setattr(line, "LONGEST_TURN_SECONDS", LONGEST)
-        monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + self.step * STEP_SECONDS)
+        monkeypatch.setattr(boot_clock, "since_boot", lambda: began + self.step * STEP_SECONDS)
 
     def until_the_line_is_let_go(self) -> float:
         """Return after how many seconds that was. There is one message of each slow kind at a time."""
