@@ -126,19 +126,19 @@ class StackError(Exception):
 
 
 class AlreadyRunning(StackError):
-    """Another process is running a stack in this folder."""
+    """Another process works in this folder."""
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock. Wait for the guard of a killed stack; raise `AlreadyRunning` if a running stack holds it."""
+    """Hold the lock. Wait for the guard of a killed stack; raise `AlreadyRunning` if a live process holds it."""
     with path.open("a+") as lock:
         deadline = time.monotonic() + GUARD_SECONDS
         while not _try(lock):
             text = path.read_text()
             holder = int(text) if text.isdigit() else 0
             if is_alive(holder) or time.monotonic() > deadline:
-                raise AlreadyRunning(f"a stack is running in {path.parent} (process {holder})")
+                raise AlreadyRunning(f"process {holder} is already running in {path.parent}")
             time.sleep(0.05)
         lock.truncate(0)
         lock.write(str(os.getpid()))

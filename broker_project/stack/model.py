@@ -16,7 +16,7 @@ from typing import Final
 
 from broker_project.core.subprocesses import die_with
 from broker_project.stack.bootstrap import say
-from broker_project.stack.folders import ROOT, STATE, StackError
+from broker_project.stack.folders import ROOT, STATE, StackError, StackFolder, locked
 
 MODEL: Final = ROOT / "delivery" / "worker" / "line.pml"
 FOLDER: Final = STATE / "model"
@@ -79,7 +79,8 @@ def check_model() -> int:
     if not (shutil.which("spin") and shutil.which("gcc")):
         raise StackError("./broker model needs spin and gcc. On Debian: apt-get install spin gcc libc6-dev")
     say(f"checking {MODEL.relative_to(ROOT)}, which takes some minutes and a gigabyte of memory ...")
-    return 0 if all([run_check(check) for check in CHECKS]) else 1  # noqa: C419 - all of them, also after a failure
+    with locked(StackFolder(FOLDER).lock):
+        return 0 if all([run_check(check) for check in CHECKS]) else 1  # noqa: C419 - all of them, also after a failure
 
 
 def run_check(check: ModelCheck) -> bool:

@@ -56,6 +56,6 @@ def test_a_second_run_is_refused_and_leaves_the_data_of_the_first(
     folder = StackFolder(tmp_path)
     data = folder.made("postgres") / "data"
     data.touch()
-    with locked(folder.lock), pytest.raises(AlreadyRunning, match="a stack is running in"):
+    with locked(folder.lock), pytest.raises(AlreadyRunning, match="is already running in"):
         command.main("topic.dense")
     assert data.exists()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from broker_project.stack import model, test_command, trace
-from broker_project.stack.folders import ROOT, StackError
+from broker_project.stack.folders import ROOT, AlreadyRunning, StackError, StackFolder, locked
 from broker_project.stack.model import CHECKS, HINTS_ONLY, MODEL, ModelCheck, check_model, judge
 from broker_project.stack.test_command import (
     AUDITED_LOCKS,
@@ -238,6 +238,19 @@ def test_model_without_spin_names_the_packages(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "")
     with pytest.raises(StackError, match="apt-get install spin gcc libc6-dev"):
         check_model()
+
+
+def test_a_second_model_is_refused_and_leaves_the_files_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "FOLDER", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: "found")
+    folder = StackFolder(tmp_path)
+    trail = folder.made(CHECKS[0].name) / "trail"
+    trail.touch()
+    with locked(folder.lock), pytest.raises(AlreadyRunning):
+        check_model()
+    assert trail.exists()
 
 
 @pytest.mark.lengthy
