@@ -10,7 +10,7 @@ import psycopg
 
 from benchmarks.command_process import command_process
 from benchmarks.processes import Receiving
-from broker_project.core.cores import usable_cores
+from broker_project.stack.application import worker_count
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import Stack
 from broker_project.stack.supervisor import Child
@@ -129,5 +129,5 @@ class Bench:
         return self.api.key("PUBLISHER", name)
 
     def _services(self) -> Iterator[tuple[str, Child]]:
-        workers = (f"worker{number + 1}" for number in range(usable_cores()))
+        workers = (f"worker{number + 1}" for number in range(worker_count()))
         return ((name, self.stack.supervisor[name]) for name in (*SERVICES, *workers))

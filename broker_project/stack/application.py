@@ -13,6 +13,7 @@ from kombu.exceptions import OperationalError
 from redis import RedisError
 
 from broker_project.core.cores import usable_cores
+from broker_project.environment import number
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.supervisor import Service
 
@@ -27,6 +28,11 @@ WORKER_STOP_SECONDS = 70.0
 """It waits for its requests in flight, which may take a minute."""
 HEARTBEAT_SECONDS = "10"
 """Between two messages to Flower that a worker is alive: every one wakes worker, Redis and Flower."""
+
+
+def worker_count() -> int:
+    """Return how many workers there are. The more there are, the fewer lines each has, and settles at a time."""
+    return number("BROKER_WORKERS", minimum=1, default=usable_cores(), maximum=1000)
 
 
 def answers(url: str, login: str = "") -> bool:
@@ -68,7 +74,7 @@ class Application:
 
     def services(self) -> tuple[Service, ...]:
         """Return all services except the stores."""
-        workers = (self.worker(number + 1) for number in range(usable_cores()))
+        workers = (self.worker(index + 1) for index in range(worker_count()))
         spark = self._worker(ANALYTICS, "-Q", ANALYTICS, "-c", "1")
         return (self.web(), *workers, spark, self.beat(), self.flower())
 

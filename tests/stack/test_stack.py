@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import pytest
 import requests
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.core.cores import usable_cores
-from broker_project.stack.application import Application
+from broker_project.stack import application
+from broker_project.stack.application import Application, worker_count
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.running_stack import Stack, running_stack
@@ -80,7 +80,7 @@ def test_flower_lists_every_queue(stack: Stack) -> None:
         workers = shown("/api/workers?refresh=1").json().values()
         return [{queue["name"] for queue in worker.get("active_queues", [])} for worker in workers]
 
-    wait_until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * usable_cores()])
+    wait_until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * worker_count()])
     page = shown("/broker").text
     assert [queue for queue in (*queues, "analytics") if f">{queue}<" not in page] == []
     assert f'<a href="{stack.web}/admin/delivery/line/">Lines</a>' in page
@@ -111,14 +111,15 @@ def test_killed_process_is_ready_again_under_its_name(stack: Stack, name: str) -
     wait_until(child.service.is_ready)
 
 
-def test_a_stack_has_a_worker_for_each_core_that_it_may_use() -> None:
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    try:
-        services = Application({"REDIS_URL": ""}, 0, 0, "", "machine").services()
-    finally:
-        os.sched_setaffinity(0, allowed)
-    assert [service.name for service in services] == ["web", "worker1", "analytics", "beat", "flower"]
+@pytest.mark.parametrize(("cores", "given", "workers"), [(1, {}, 1), (4, {}, 4), (2, {"BROKER_WORKERS": "3"}, 3)])
+def test_a_stack_has_a_worker_per_core_or_as_many_as_are_wanted(
+    cores: int, given: Mapping[str, str], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "usable_cores", lambda: cores)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    names = [service.name for service in Application({"REDIS_URL": ""}, 0, 0, "", "machine").services()]
+    assert names == ["web", *(f"worker{number + 1}" for number in range(workers)), "analytics", "beat", "flower"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 import redis
 import requests
 
-from broker_project.core.cores import usable_cores
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
@@ -28,6 +27,8 @@ from broker_project.stack.supervisor import Child
 
 TIMEOUT_SECONDS = PATIENCE_SECONDS
 """Of a request to a broker, and of what else it does sooner or later."""
+WORKERS = 2
+"""Of a broker, besides the one for summaries."""
 _numbers = itertools.count(1)
 
 LONG_POLL_QUERIES = """
@@ -149,8 +150,8 @@ class Broker:
         return driver
 
     def workers(self) -> list[Child]:
-        """Return all workers: one a core."""
-        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(usable_cores())]
+        """Return all workers."""
+        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(WORKERS)]
 
     def ask(self, query: str, **arguments: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query to the broker's database."""
@@ -171,6 +172,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
             patch.setenv("BROKER_WEB_PROCESSES", "1")  # on any machine: cases count the limits of one process
+            patch.setenv("BROKER_WORKERS", str(WORKERS))  # on any machine: cases kill one, and others take over
             for name, value in {"wal_level": "replica", "max_wal_senders": "4"}.items():
                 patch.setitem(postgres.SETTINGS, name, value)  # as a server with a standby has them
             stack = until_the_end.enter_context(running_stack(folder))

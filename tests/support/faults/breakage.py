@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from broker_project.core.cores import usable_cores
 from broker_project.stack import postgres
 from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
@@ -26,7 +25,7 @@ from broker_project.stack.supervisor import Child, Service
 from delivery.maintenance.partitions import SEQUENCES
 from tests.support.faults.figures import RESTARTED, promised_pause
 from tests.support.faults.load import Load
-from tests.support.real_broker import Broker
+from tests.support.real_broker import WORKERS, Broker
 
 RESTART_SECONDS = 60.0
 SWEEP = "Sending due task do chores"
@@ -381,7 +380,7 @@ def kill_again_and_again(load: Load, kills: int) -> None:
 @contextmanager
 def more_workers(broker: Broker) -> Iterator[None]:
     """Run as many workers again inside, under other names."""
-    numbers = range(1, usable_cores() + 1)
+    numbers = range(1, WORKERS + 1)
     workers = [_installation(broker, SECOND).worker(number) for number in numbers]
     with broker.stack.supervisor.meanwhile(*(replace(worker, name=f"{worker.name}-{SECOND}") for worker in workers)):
         yield
