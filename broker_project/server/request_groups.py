@@ -118,7 +118,7 @@ class RequestGroups:
         self._lock = Lock()
         self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._expected = math.inf
-        """So many have to wait for the next group to begin early."""
+        """With this many requests waiting, the next group begins early; infinite unless a thread waits for them."""
         self._enough = Event()
         self._running = 0
         self._youngest: Group = {}
@@ -169,14 +169,14 @@ class RequestGroups:
         while group:
             self._loop.call_soon_threadsafe(_set_done, self._answer(group))
             if len(group) > 1:
-                self._expect(len(group) + len(self._waiting))
+                self._wait_for(len(group) + len(self._waiting))
             with self._lock:
                 group = self._gathered() if group is self._youngest else {}
                 self._running -= not group
             self._loop.call_soon_threadsafe(self._go_on)
 
-    def _expect(self, requests: int) -> None:
-        """Wait a moment until so many wait, or a whole group."""
+    def _wait_for(self, requests: int) -> None:
+        """Wait until there are this many requests, or enough for a whole group, for `GATHER_SECONDS` at most."""
         self._enough.clear()
         self._expected = min(requests, MAX_REQUESTS)
         if len(self._waiting) < self._expected:
@@ -209,6 +209,7 @@ class RequestGroups:
         return [future for pending, future in group.items() if pending not in slow]
 
     def _go_on(self) -> None:
+        """Watch the group that a thread has begun, or begin one if something waits."""
         if self._youngest:
             self._watch_youngest()
         else:

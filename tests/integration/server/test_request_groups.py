@@ -215,7 +215,7 @@ def test_those_who_were_answered_together_and_ask_again_are_waited_for(
 
     async def ask_twice(groups: RequestGroups, first: Call, second: Call, pause: float) -> None:
         await groups.answered(first)
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause)  # as publishers do that are not equally fast
         if second is calls[8]:  # the last one
             monkeypatch.setattr(request_groups, "GATHER_SECONDS", 0.01)
         await groups.answered(second)
