@@ -31,7 +31,7 @@ HEARTBEAT_SECONDS = "10"
 
 
 def worker_count() -> int:
-    """Return how many workers there are. The more there are, the fewer lines each has, and settles at a time."""
+    """Return how many workers a stack starts. The more they are, the fewer lines each has, and settles together."""
     return number("BROKER_WORKERS", minimum=1, default=usable_cores(), maximum=1000)
 
 

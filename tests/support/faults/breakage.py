@@ -25,7 +25,7 @@ from broker_project.stack.supervisor import Child, Service
 from delivery.maintenance.partitions import SEQUENCES
 from tests.support.faults.figures import RESTARTED, promised_pause
 from tests.support.faults.load import Load
-from tests.support.real_broker import WORKERS, Broker
+from tests.support.real_broker import Broker
 
 RESTART_SECONDS = 60.0
 SWEEP = "Sending due task do chores"
@@ -380,7 +380,7 @@ def kill_again_and_again(load: Load, kills: int) -> None:
 @contextmanager
 def more_workers(broker: Broker) -> Iterator[None]:
     """Run as many workers again inside, under other names."""
-    numbers = range(1, WORKERS + 1)
+    numbers = range(1, len(broker.workers()) + 1)
     workers = [_installation(broker, SECOND).worker(number) for number in numbers]
     with broker.stack.supervisor.meanwhile(*(replace(worker, name=f"{worker.name}-{SECOND}") for worker in workers)):
         yield
