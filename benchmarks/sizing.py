@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,8 @@ MEASURED: Final = ROOT / "benchmarks" / "costs.json"
 """What `./broker bench --json` wrote on the machine of the README's figures."""
 GROUPS: Final = ("web", "workers", "postgres", "redis")
 STORED: Final = ("WAL", "disk")
-COST_NAMES: Final = (*(f"CPU of {group}" for group in GROUPS), *STORED)
+CPU_NAMES: Final = tuple(f"CPU of {group}" for group in GROUPS)
+COST_NAMES: Final = (*CPU_NAMES, *STORED)
 FAN_OUT: Final = 50
 """Of the scenario publish.fanout50."""
 BODY_BYTES: Final = 300
@@ -26,6 +28,8 @@ BATCHED_BODY_BYTES: Final = len(body_of(0, 0, 0))
 BUSY: Final = 0.6
 """How much of a core is to be used: what is more busy answers late, and has nothing left for a peak."""
 EVENTS: Final = (10, 100, 500, 1_000, 2_000, 5_000, 10_000)
+FEW: Final = ("_50", "_200")
+"""The figures of publish.steady, by the events of a second: hardly two of them come together."""
 DAY: Final = 86_400
 ONE_MACHINE: Final = (2, 4, 8, 16)
 """The cores of a machine that does everything."""
@@ -44,13 +48,17 @@ class Costs:
     """What an event costs by itself, and what each of its deliveries adds; µs of CPU time and bytes, by name."""
 
     event: Mapping[str, float]
+    """Under load."""
     delivery: Mapping[str, float]
+    rates: Sequence[tuple[float, Mapping[str, float]]] = ()
+    """The CPU time that so many single events a second use, without deliveries, as measured; empty: batches."""
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, object]], *, in_batches: bool) -> "Costs":
         """Return the costs by figures that `./broker bench --json` wrote.
 
-        A scenario with one delivery for each event and one with 50 tell both apart.
+        A scenario with one delivery for each event and one with 50 tell both apart. Single events
+        cost more each, the fewer come.
 
         Raises:
             KeyError: a figure is missing
@@ -63,13 +71,32 @@ class Costs:
         event = {name: one[name] - delivery[name] for name in COST_NAMES}
         if in_batches:
             event |= {name: event[name] - BATCHED_BODY_BYTES + BODY_BYTES for name in STORED}
-        return cls({name: max(0.0, cost) for name, cost in event.items()}, delivery)
+            return cls({name: max(0.0, cost) for name, cost in event.items()}, delivery)
+        measured = [
+            *((float(rate[1:]), {name: found[f"publish.steady {name}{rate}"] for name in CPU_NAMES}) for rate in FEW),
+            (found["publish.single delivered_64"], alone),
+        ]
+        rates = [
+            (rate, {name: rate * max(0.0, each[name] - delivery[name]) for name in CPU_NAMES})
+            for rate, each in measured
+        ]
+        return cls({name: max(0.0, cost) for name, cost in event.items()}, delivery, rates)
 
     def a_second(self, events: float, fan_out: float, body_bytes: float) -> dict[str, float]:
         """Return the CPU time (µs) and the bytes that `events` a second use each second."""
         more = max(0.0, body_bytes - BODY_BYTES)
-        used = {name: events * (self.event[name] + fan_out * self.delivery[name]) for name in COST_NAMES}
+        published = {name: events * self.event[name] for name in COST_NAMES} | self._of_few(events)
+        used = {name: published[name] + events * fan_out * self.delivery[name] for name in COST_NAMES}
         return used | {name: used[name] + events * more for name in STORED}
+
+    def _of_few(self, events: float) -> dict[str, float]:
+        """Return the CPU time of so many events a second, between rates that were measured; empty: these are more."""
+        measured = [(0.0, dict.fromkeys(CPU_NAMES, 0.0)), *self.rates]
+        for (few, least), (many, most) in pairwise(measured):
+            if events <= many:
+                share = (events - few) / (many - few)
+                return {name: least[name] + share * (most[name] - least[name]) for name in CPU_NAMES}
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +164,7 @@ def main(*arguments: str) -> int:
     except KeyError as missing:
         made.error(
             f"{options.file} lacks the figure {missing}: write it with "
-            "./broker bench publish.single publish.fanout50 topic.dense --json FILE"
+            "./broker bench publish.single publish.steady publish.fanout50 topic.dense --json FILE"
         )
     print("\n".join(tables(costs, Traffic(options.fan_out, options.body, options.days), options.events)))
     return 0
