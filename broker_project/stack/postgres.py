@@ -81,7 +81,8 @@ def ordinary_user() -> OrdinaryUser:
 def _works(prefix: tuple[str, ...]) -> bool:
     if not shutil.which(prefix[0]) or not shutil.which("setpriv"):
         return False
-    return subprocess.run((*prefix, "true"), capture_output=True, check=False).returncode == 0  # noqa: S603 - ours
+    program = (*prefix, str(binary("postgres")), "--version")  # it may be in a folder that only its owner may enter
+    return subprocess.run(program, capture_output=True, check=False).returncode == 0  # noqa: S603 - ours
 
 
 def binary(name: str) -> Path:
@@ -238,8 +239,10 @@ class Postgres:
         ordinary_user().own(self.folder)
 
     def _initialize(self) -> None:
-        new = self.folder / "new"
-        shutil.rmtree(new, ignore_errors=True)
+        # A name of its own: initdb of a killed start deletes its folder, by name, a moment later.
+        for old in self.folder.glob("new*"):
+            shutil.rmtree(old, ignore_errors=True)
+        new = self.folder / f"new-{os.getpid()}"
         password_file = self.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(self.password)

@@ -21,7 +21,7 @@ SETTINGS = """\
 bind {host}
 port {port}
 requirepass {password}
-dir {folder}
+dir "{folder}"
 maxmemory-policy noeviction
 save ""
 appendonly no
@@ -63,7 +63,8 @@ class RedisServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "redis.conf"
         file.touch(mode=0o600)
-        file.write_text(SETTINGS.format(host=LOOPBACK, port=self.port, password=self.password, folder=self.folder))
+        folder = str(self.folder).replace("\\", "\\\\").replace('"', '\\"')
+        file.write_text(SETTINGS.format(host=LOOPBACK, port=self.port, password=self.password, folder=folder))
 
     def is_ready(self) -> bool:
         """Tell whether the server answers a ping."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -20,7 +21,9 @@ from broker_project.stack.secret_keys import check_key
 from broker_project.stack.stores import running_stores
 from broker_project.stack.variables import variables, variables_of_running
 
-INTERRUPTED: Final = 130
+SIGNALLED: Final = 128
+"""And the number of the signal: the status of a command that one has ended."""
+INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 def run_command(command: Callable[..., int], *arguments: str) -> int:
@@ -35,6 +38,11 @@ def run_command(command: Callable[..., int], *arguments: str) -> int:
         return command(*arguments)
     except (StackError, ImproperlyConfigured) as failure:
         say(str(failure))
+        return 1
+    except PermissionError as failure:
+        if not (failure.filename and Path(failure.filename).is_relative_to(STATE)):
+            raise
+        say(f"{failure.filename} belongs to another user: run as that user, or delete {STATE} as that user")
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -91,5 +99,19 @@ def manage(*arguments: str) -> int:
 
 
 def _manage(environment: dict[str, str], *arguments: str) -> int:
+    """Run manage.py to its end, which a signal leaves to it: Ctrl-C has reached it, the others are passed on."""
     command = (sys.executable, str(ROOT / "manage.py"), *arguments)
-    return subprocess.run(command, env=os.environ | environment, check=False).returncode  # noqa: S603 - our own command
+    running: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for process in running if number != signal.SIGINT else ():
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        running.append(subprocess.Popen(command, env=os.environ | environment))  # noqa: S603 - our own command
+        status = running[0].wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else SIGNALLED - status

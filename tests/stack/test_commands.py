@@ -1,7 +1,9 @@
 """The commands of developers: steps, locked packages, semgrep rules, counts; and every program loads by its name."""
 
+import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -12,8 +14,9 @@ from unittest import mock
 import pytest
 import yaml
 
-from broker_project.stack import model, test_command, trace
+from broker_project.stack import model, test_command, trace, up
 from broker_project.stack.folders import ROOT, AlreadyRunning, StackError, StackFolder, locked
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.model import CHECKS, HINTS_ONLY, MODEL, ModelCheck, check_model, judge
 from broker_project.stack.test_command import (
     AUDITED_LOCKS,
@@ -71,6 +74,53 @@ def test_steps_end_with_the_interrupted_command(tmp_path: Path, niceness: int) -
     with pytest.raises(KeyboardInterrupt):
         run_in_parallel([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+ENDS_IN_ORDER = """
+import signal, sys, threading, time
+from pathlib import Path
+asked = threading.Event()
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: asked.set())
+folder = Path(__file__).parent
+(folder / "has begun").touch()
+while not asked.wait(1.0):
+    pass
+time.sleep(0.5)
+(folder / "has ended in order").touch()
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_manage_lets_the_command_end_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "manage.py").write_text(ENDS_IN_ORDER)
+    runs = (
+        "import sys; from pathlib import Path; from broker_project.stack import up;"
+        "up.ROOT = Path(sys.argv[1]); sys.exit(up.run_command(lambda: up._manage({})))"
+    )
+    command = [sys.executable, "-c", runs, str(tmp_path)]
+    with subprocess.Popen(command, start_new_session=True) as manage:
+        wait_until((tmp_path / "has begun").exists)
+        if number == signal.SIGINT:
+            os.killpg(manage.pid, number)  # as a terminal does
+        else:
+            manage.send_signal(number)
+        assert manage.wait(PATIENCE_SECONDS) == 7
+    assert (tmp_path / "has ended in order").exists()
+
+
+def test_what_another_user_has_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up, "STATE", tmp_path)
+
+    def refused() -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "demo" / "stack.lock"))
+
+    assert up.run_command(refused) == 1
+    said = capsys.readouterr()
+    assert f"{tmp_path}/demo/stack.lock belongs to another user: run as that user" in said.out + said.err
 
 
 def test_tests_run_on_servers_of_their_own_whatever_variables_are_set(

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from broker_project.redis_transport import check_redis_at_start
+from broker_project.stack import postgres as postgres_module
 from broker_project.stack.folders import AlreadyRunning, StackError, StackFolder
 from broker_project.stack.ports import any_free
 from broker_project.stack.postgres import Postgres, end_predecessor
@@ -24,9 +25,11 @@ def nobody_brings_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_postgresql_data_survives_a_restart(tmp_path: Path) -> None:
-    with running_stores(tmp_path) as first, psycopg.connect(first.environment["DATABASE_URL"]) as connection:
+    folder = tmp_path / 'of "my" broker'
+    folder.mkdir()
+    with running_stores(folder) as first, psycopg.connect(first.environment["DATABASE_URL"]) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 'Äpfel' AS word")
-    with running_stores(tmp_path) as second, psycopg.connect(second.environment["DATABASE_URL"]) as connection:
+    with running_stores(folder) as second, psycopg.connect(second.environment["DATABASE_URL"]) as connection:
         row = connection.execute("SELECT word, lower(word), current_setting('fsync') FROM kept").fetchone()
     assert (first.environment, row) == (second.environment, ("Äpfel", "äpfel", "on"))
 
@@ -68,6 +71,21 @@ def test_postgresql_that_recovers_is_waited_for(tmp_path: Path, monkeypatch: pyt
         said.clear()
         supervisor.start(replace(postgres.service(), command=words))
     assert said == [said[0], "... still waiting for postgres (recovering its data) after 3 s"]
+
+
+def test_a_killed_initdb_deletes_nothing_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres, folders = Postgres(tmp_path / "postgres", any_free(), "password", durable=False), list[str]()
+    (postgres.folder / "new-0").mkdir(parents=True)
+    real = postgres_module.run
+
+    def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
+        folders.append(str(arguments[1 + (program == "postgres")]))
+        real(program, *arguments, stdin=stdin)
+
+    monkeypatch.setattr(postgres_module, "run", run)
+    postgres.prepare()
+    assert {*folders} == {str(postgres.folder / f"new-{os.getpid()}")}
+    assert [path.name for path in postgres.folder.iterdir()] == ["data"]
 
 
 def test_servers_require_a_password(tmp_path: Path) -> None:

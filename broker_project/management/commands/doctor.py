@@ -9,6 +9,8 @@ from django.core import checks
 from django.core.management import BaseCommand
 from django.db import DatabaseError, InterfaceError
 from django.db.models import Count
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from broker_project.celery import app
 from broker_project.diagnosis import Finding, findings
@@ -60,8 +62,8 @@ def _queues() -> Finding:
     """Say which Celery queues no worker consumes; the work of those that carry lines is taken over after a while."""
     try:
         answers = app.control.inspect(timeout=INSPECT_SECONDS).active_queues() or {}
-    except OSError:
-        answers = {}
+    except (OSError, OperationalError, RedisError):
+        return Finding("queues", "unknown", "Redis would tell.")
     consumed = {queue["name"] for queues in answers.values() for queue in queues}
     missing = [queue for queue in settings.QUEUES if queue not in consumed]
     return Finding(

@@ -1,11 +1,13 @@
 """Health checks, freed upload quota, and a web process that is stopped twice."""
 
+import re
 import subprocess
 import sys
 import time
 
 import psycopg
 import pytest
+from celery import Celery
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client, override_settings
@@ -14,8 +16,10 @@ from structlog.testing import capture_logs
 from broker_project import diagnosis
 from broker_project.core import database_server
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
+from broker_project.management.commands import doctor
 from broker_project.server.runtime import sparingly
 from broker_project.stack.load.wait import PATIENCE_SECONDS
+from broker_project.stack.ports import LOOPBACK, any_free
 from delivery.models import Line
 from tests.support import factories
 from tests.support.database import execute
@@ -66,6 +70,17 @@ def test_the_doctor_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
         True,
         True,
     )
+
+
+@pytest.mark.django_db
+def test_the_doctor_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Celery(broker=f"redis://{LOOPBACK}:{any_free()}/0", set_as_current=False) as app:
+        monkeypatch.setattr(doctor, "app", app)
+        with pytest.raises(SystemExit, match="1"):
+            call_command("doctor")
+    said = capsys.readouterr().out
+    assert "wrong queues: unknown\n      Redis would tell.\n" in said
+    assert re.search("^(ok   |wrong) settings", said, re.MULTILINE)
 
 
 @pytest.mark.django_db
