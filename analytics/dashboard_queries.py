@@ -67,16 +67,23 @@ SELECT * FROM most LEFT JOIN most_common ON id = {REPLIES_AS_0} ORDER BY failure
 """The subscriptions with most failures; without an id, the addresses of replies to callbacks."""
 
 MAX_PUBLISHERS: Final = 6
+DELETED: Final = "(deleted)"
+"""In place of the name of what has been deleted; no name has brackets."""
 MESSAGES_BY_PUBLISHER: Final = f"""
 WITH published AS (
-  SELECT {STEP}, publisher, sum(messages) AS messages FROM analytics_volume WHERE {IN_RANGE} GROUP BY 1, 2),
+  SELECT {STEP}, CASE WHEN publisher = '' AND publisher_id IS NOT NULL THEN '{DELETED}' ELSE publisher END AS publisher,
+         sum(messages) AS messages
+    FROM analytics_volume WHERE {IN_RANGE} GROUP BY 1, 2),
 most AS (
   SELECT publisher FROM published
    GROUP BY publisher ORDER BY sum(messages) DESC, publisher COLLATE "C" LIMIT {MAX_PUBLISHERS})
 SELECT step, most.publisher, sum(messages)::bigint AS messages
   FROM published LEFT JOIN most USING (publisher) GROUP BY 1, 2
 """
-"""By step and publisher: the busiest by name, all others as None; management keys have an empty name."""
+"""By step and publisher: the busiest by name, all others as None; management keys have an empty name.
+
+Those that have been deleted are one.
+"""
 
 SHARES: Final = f"""
 SELECT group_of, event_type, subscription_id, subscriber, endpoint, sum(delivered)::bigint AS delivered,

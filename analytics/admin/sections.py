@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Case, Sum, When
 from django.db.models.functions import Abs
@@ -125,7 +125,7 @@ def endpoint_shares(chosen: Selection) -> Section:
     rows = [
         {
             "event type": f"{one.event_type} (group of {one.group_of})",
-            "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber),
+            "subscriber": _subscriber(one),
             "endpoint": copyable(one.endpoint, "endpoint"),
             "taken": f"{one.delivered:,}",
             "share": per_cent(one.delivered, one.of_group),
@@ -140,9 +140,7 @@ def failing(chosen: Selection) -> Section:
     """Return the endpoints that failed most."""
     rows = [
         {
-            "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber)
-            if one.subscriber
-            else "(replies to callbacks)",
+            "subscriber": _subscriber(one),
             "endpoint": copyable(one.endpoint, "endpoint") if one.endpoint else "-",
             "failed attempts": f"{one.failures:,} of {one.attempts:,}",
             "rate": per_cent(one.failures, one.attempts),
@@ -153,6 +151,14 @@ def failing(chosen: Selection) -> Section:
         for one in chosen.query(dashboard_queries.FAILING_ENDPOINTS)
     ]
     return Section("endpoints", "Top failing endpoints", table=table_of(rows), nothing="No attempt failed.")
+
+
+def _subscriber(one: Any) -> SafeString | str:
+    if one.subscription_id is None:
+        return "(replies to callbacks)"
+    if not one.subscriber:
+        return dashboard_queries.DELETED
+    return link_to("subscriptions_subscription", one.subscription_id, one.subscriber)
 
 
 def ordering_audit(chosen: Selection) -> Section:

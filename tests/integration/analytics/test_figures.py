@@ -8,6 +8,7 @@ from django.db import models as django_models
 
 from analytics.admin.sections import ordering_audit
 from analytics.dashboard_queries import (
+    DELETED,
     FAILING_ENDPOINTS,
     HIGHEST_BACKLOG,
     MAX_PUBLISHERS,
@@ -145,6 +146,12 @@ def test_volume_is_shown_by_publisher() -> None:
     assert sorted(chosen().query(MESSAGES_BY_PUBLISHER)) == [(NOON, "crm", 3), (NOON, "shop", 6)]
 
 
+def test_deleted_publishers_are_no_management_keys() -> None:
+    for publisher_id, messages in ((None, 2), (7, 3), (8, 4)):
+        published("", messages, publisher_id=publisher_id)
+    assert sorted(chosen().query(MESSAGES_BY_PUBLISHER)) == [(NOON, "", 2), (NOON, DELETED, 7)]
+
+
 def test_of_many_publishers_the_busiest_are_named() -> None:
     for number in range(MAX_PUBLISHERS + 2):
         published(f"publisher {number}", 10 - number)
@@ -157,9 +164,9 @@ def test_of_many_publishers_the_busiest_are_named() -> None:
     assert found == {**named, (NOON, None): 5 + 4 + 3}
 
 
-def published(publisher: str, messages: int, hour: dt.datetime = NOON) -> None:
+def published(publisher: str, messages: int, hour: dt.datetime = NOON, *, publisher_id: int | None = None) -> None:
     counts = {"messages": messages, "bytes": messages * 10, "deliveries": 0}
-    rows_of(tables.VOLUME).create(hour=hour, publisher=publisher, **CREATED, **counts)
+    rows_of(tables.VOLUME).create(hour=hour, publisher=publisher, publisher_id=publisher_id, **CREATED, **counts)
 
 
 def test_the_balance_is_the_busiest_over_the_mean() -> None:
