@@ -12,8 +12,8 @@ from django.db.models import F, Min
 from analytics import windows
 from analytics.models import Run, RunKind, RunWindow, WindowState
 from analytics.pipeline.extraction.row_counts import has_grown
-from analytics.pipeline.job import Window, midnight, whole
-from analytics.windows import HOUR_LAG, Calendar, OpenTransaction
+from analytics.pipeline.job import HOUR_LAG, Window, midnight, whole
+from analytics.windows import Calendar, OpenTransaction
 from delivery.models import StorageDay
 
 OLDEST: Final = """

@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.pipeline.job import DAY, HOUR, Window, midnight, whole
+from analytics.pipeline.job import DAY, HOUR, HOUR_LAG, Window, midnight, whole
 
-HOUR_LAG: Final = dt.timedelta(minutes=2)
-"""An hour is closed this long after its end: what ended in it has been settled by then."""
 DAY_LAG: Final = dt.timedelta(minutes=10)
 """A day is sealed this long after its end, at the earliest."""
 

@@ -219,7 +219,7 @@ class NewRun(StrictSerializer):
 
     example = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
     from_ = MomentField(help_text="The start of the range.")
-    to = MomentField(help_text="Not included; an hour that is not over yet is left out.")
+    to = MomentField(help_text="Not included. Of an hour that is not over yet, what is stored is summarized.")
     again = TruthField(default=False, help_text="Also windows that are already summarized.")
 
 

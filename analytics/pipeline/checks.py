@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -103,15 +104,30 @@ def _statistics_row(table: Table, frame: DataFrame, window: Window, words: Vocab
     )
 
 
-def check_facts(found: Statistics, counted: Mapping[Table, int], before: Mapping[str, int]) -> tuple[Check, ...]:
+def check_facts(
+    found: Statistics,
+    counted: Mapping[Table, int],
+    before: Mapping[str, int],
+    *,
+    at_least: Mapping[Table, int] = MappingProxyType({}),
+) -> tuple[Check, ...]:
     """Return the checks of bronze.
 
-    - `counted`: the rows that PostgreSQL has
+    - `counted`: the rows that PostgreSQL has, of a closed window
+    - `at_least`: those that it had before, of a window in which some were still to come
     - `before`: the rows by path of the summaries in force, which are better where facts have been deleted since
     """
     lasting = [(table, found[table].rows, before[table.path]) for table in LASTING if table.path in before]
     return (
         *(_equal(f"{table.path}: all rows of PostgreSQL", found[table].rows, rows) for table, rows in counted.items()),
+        *(
+            Check(
+                f"{table.path}: all rows that PostgreSQL had",
+                (read := found[table].rows) >= rows,
+                f"{read:,} of {rows:,}" + (" and more" if read > rows else ""),
+            )
+            for table, rows in at_least.items()
+        ),
         *check_rows(found),
         *(
             Check(

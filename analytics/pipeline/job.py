@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self, TextIO
 
 HOUR: Final = dt.timedelta(hours=1)
+HOUR_LAG: Final = dt.timedelta(minutes=2)
+"""An hour is closed this long after its end: what ended in it has been settled by then."""
 DAY: Final = dt.timedelta(days=1)
 
 REPORTS: Final = "BROKER_REPORT_FD"

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from analytics.models import rows_of
 from analytics.pipeline import application
+from analytics.pipeline import window as window_module
 from analytics.pipeline.application import Status
 from analytics.pipeline.connections import LOCK, AnotherRun, LockLost, only_run
+from analytics.pipeline.extraction import source
 from analytics.pipeline.job import Vocabulary, Window
 from analytics.pipeline.lake import CHANGED
 from analytics.pipeline.manifests import path_of
@@ -211,6 +213,22 @@ def test_a_failed_check_is_named_and_leaves_what_was_in_force(summarizer: Summar
     assert check == {"name": "bronze/messages: only words of the broker", "passed": False, "found": "4 rows are wrong"}
     assert (report["state"], check["name"] in report["error"]) == ("FAILED", True)
     assert (summarizer.rows(RELIABILITY), loaded(RELIABILITY)) == before
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize(("is_closed", "expected"), [(False, Status.DONE), (True, Status.FAILED)])
+def test_what_is_settled_while_a_window_is_read_may_be_missing_until_it_is_closed(
+    summarizer: Summarizer, traffic: Traffic, monkeypatch: pytest.MonkeyPatch, is_closed: bool, expected: Status
+) -> None:
+    def read_and_settle(spark: SparkSession, table: Table, window: Window, *, slice_rows: int) -> DataFrame:
+        frame = source.read(spark, table, window, slice_rows=slice_rows).localCheckpoint()
+        if table is BRONZE[-1]:
+            traffic.delivered()
+        return frame
+
+    monkeypatch.setattr(window_module, "read", read_and_settle)
+    monkeypatch.setattr(window_module, "is_closed", lambda *_: is_closed)
+    assert summarizer.run(hour(7)) is expected
 
 
 @pytest.mark.lengthy

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from analytics.pipeline import connections, tables
 from analytics.pipeline.connections import Unreadable
 from analytics.pipeline.extraction import row_counts, source
-from analytics.pipeline.extraction.row_counts import count, has_grown, leaf_rows
+from analytics.pipeline.extraction.row_counts import counts, has_grown, leaf_rows
 from analytics.pipeline.extraction.source import copied, read, register, slices
 from analytics.pipeline.extraction.statements import (
     ATTEMPTS,
@@ -64,7 +64,7 @@ def test_spark_reads_what_postgresql_holds(
 ) -> None:
     found = rows(read(frames, table, window, slice_rows=SLICE_ROWS))
     assert found == truth(history, table, window)
-    assert table not in IN_WINDOW or found.total() == count(history, table, window)
+    assert table not in IN_WINDOW or found.total() == counts(history, window)[table]
     assert not table.key or max(found.values(), default=1) == 1
 
 
@@ -72,7 +72,7 @@ def test_a_window_is_cut_into_slices_of_about_the_requested_size(history: psycop
     window = WINDOWS[0]
     queries = slices(history, tables.ATTEMPTS, window, SLICE_ROWS)
     sizes = [history.execute(query.encode()).rowcount for query in queries]
-    assert sum(sizes) == count(history, tables.ATTEMPTS, window)
+    assert sum(sizes) == counts(history, window)[tables.ATTEMPTS]
     assert max(sizes) <= 1.1 * SLICE_ROWS  # what began at one moment stays together
     assert len(queries) > 2
 
@@ -222,7 +222,7 @@ def test_the_password_is_nowhere_shown(spark: SparkSession, history: psycopg.Con
     finally:
         history.execute("DROP ROLE planted")
     logged = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
-    assert f"read {count(history, tables.ATTEMPTS, window)}" in done.stdout
+    assert f"read {counts(history, window)[tables.ATTEMPTS]}" in done.stdout
     assert "INFO" in done.stderr
     assert "SparkListenerJobStart" in logged
     assert "planted-word" not in done.stdout + done.stderr + logged
@@ -291,7 +291,7 @@ def test_rows_in_other_days_partitions_are_read_and_counted(history: psycopg.Con
         found = read_here(history, table, window)
         assert first_id(there) in {row[0] for row in found}
         assert found == truth(history, table, window)
-        assert found.total() == count(history, table, window)
+        assert found.total() == counts(history, window)[table]
     assert has_grown(history, window.day, known)
 
 

@@ -13,10 +13,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from analytics import run_requests, runs
 from analytics.models import UNDER_WAY, Run, RunState, RunWindow
-from analytics.pipeline.job import DAY, Window, midnight
+from analytics.pipeline.job import DAY, HOUR_LAG, Window, midnight
 from analytics.run_records import INTERRUPTED
 from analytics.spark_process import spark_settings
-from analytics.windows import HOUR_LAG
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
 NOTHING_DUE: Final = "Nothing was to be done: all of it is summarized. --again does it once more."

@@ -17,7 +17,7 @@ from analytics.pipeline.extraction.statements import (
     leaves_of,
     within,
 )
-from analytics.pipeline.job import Window, whole
+from analytics.pipeline.job import HOUR_LAG, Window, whole
 from analytics.pipeline.tables import Table
 
 MIN_TRUSTED: Final = 10_000
@@ -25,13 +25,19 @@ MIN_TRUSTED: Final = 10_000
 INSERTED: Final = "SELECT pg_stat_get_tuples_inserted(to_regclass(%s))"
 
 
-def count(connection: psycopg.Connection[Any], table: Table, window: Window) -> int:
-    """Return how many rows `read` should return of a table whose rows lie in the window.
+def counts(connection: psycopg.Connection[Any], window: Window) -> dict[Table, int]:
+    """Return how many rows `read` should return of the tables whose rows lie in the window.
 
     Every partition is counted, independently of `read`'s choice; one query each, so that no lock is held on all of
     them, which retention would wait for.
     """
-    return sum(_by_leaf(connection, table, window).values())
+    return {table: sum(_by_leaf(connection, table, window).values()) for table in IN_WINDOW}
+
+
+def is_closed(connection: psycopg.Connection[Any], window: Window) -> bool:
+    """Return whether everything that ended in a window is stored: not while an attempt may not have been settled."""
+    ((closed,),) = fetch(connection, "SELECT clock_timestamp() >= %s", window.end + HOUR_LAG)
+    return bool(closed)
 
 
 def is_idle(connection: psycopg.Connection[Any], window: Window) -> bool:

@@ -59,6 +59,13 @@ def test_failed_checks_of_facts_are_named(table: Table, wrong: dict[str, int], n
     assert failed(checks.check_facts(found_now, COUNTED, {})) == [(name, found)]
 
 
+@pytest.mark.parametrize(("had", "found"), [(4, "5 of 4 and more"), (5, "5 of 5"), (6, "5 of 6")])
+def test_a_window_that_is_not_closed_has_all_rows_that_there_were(had: int, found: str) -> None:
+    found_now = checks.check_facts(FACTS, {}, {}, at_least={tables.ATTEMPTS: had})
+    (one,) = [check for check in found_now if check.name.endswith("had")]
+    assert (one.name, one.passed, one.found) == ("bronze/attempts: all rows that PostgreSQL had", had < 6, found)
+
+
 @pytest.mark.parametrize(
     ("table", "wrong", "name", "found"),
     [

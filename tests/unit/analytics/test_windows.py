@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.admin.charts import OTHERS, greatest_first, in_order, lines, stacked_bars
-from analytics.pipeline.job import DAY, HOUR, Window, midnight, whole
+from analytics.pipeline.job import DAY, HOUR, HOUR_LAG, Window, midnight, whole
 from analytics.pipeline.window import stale
 from analytics.windows import (
-    HOUR_LAG,
     RANGES,
     Calendar,
     Range,
