@@ -1,4 +1,4 @@
-"""Summaries of what happened: Spark reads finished windows into a lake and loads summaries into PostgreSQL.
+"""Summaries by Spark, and what operators watch: the dashboard, live numbers, alerts, metrics for Prometheus.
 
 Spark's executors import this package without Django, so this file imports nothing.
 Read in this order: `windows`, `pending` (what is to be summarized) · `run_requests`, `runs`, `run_records` (a run, from
