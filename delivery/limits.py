@@ -112,8 +112,10 @@ MAX_PAGE_DELIVERIES: Final = 500
 """Deliveries that the groups of a page have together: the event loop, with all its lines, waits for the page."""
 MAX_LINE_BYTES: Final = 1024 * 1024
 """Bodies that a line without a subscriber holds; one delivery is always allowed."""
-MAX_PROCESS_BYTES: Final = 48 * 1024 * 1024
-"""Bodies that the lines of a process hold. With volatile messages a process holds 64 MiB (contract 11.1)."""
+MAX_PROCESS_BYTES: Final = 47 * 1024 * 1024
+"""Bodies that the lines of a process hold. With volatile messages and a backfill it holds 64 MiB (contract 11.1)."""
+MAX_BACKFILL_BYTES: Final = 1024 * 1024
+"""Bodies that a backfill reads at once for a filter or an ordering key; one message is always allowed."""
 SMALL_BODY_BYTES: Final = 64 * 1024
 SMALL_BODY_RESERVE: Final = 1 / 8
 """The share of the process's bytes that only small bodies may use, so that large ones cannot stop them all."""

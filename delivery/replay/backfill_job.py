@@ -1,7 +1,7 @@
 """Backfills: give a new subscription in order the retained messages that it would have received (contract 5.8)."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
@@ -10,11 +10,13 @@ from django.db.models import Q
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.filing import MAIN_LINE
+from delivery.limits import MAX_BACKFILL_BYTES
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS, cancel_slice
 from delivery.publish.draft import document_of
 from delivery.publish.routing import ordering_key_of
 from delivery.publish.store import WAITS_FOR
+from delivery.publish.together import in_slices
 from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
 from delivery.replay.job_steps import DUE, ENDED, SLICE, WALK, Count
@@ -43,15 +45,14 @@ SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THE
 """Locked: their day is not dropped before the deliveries need it."""
 
 EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
-FILTERED_SLICE: Final = 50
-"""Messages whose bodies are read at once: each may be a megabyte."""
 
 ARMS: Final = """
 SELECT e.place AS arm, x.*
   FROM unnest(%(event_types)s::bigint[]) WITH ORDINALITY AS e (id, place)
  CROSS JOIN LATERAL (
    SELECT m.id, m.published_at >= %(since)s::timestamptz AND m.answers IS NULL AND m.copy_of IS NULL
-                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted
+                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted,
+          m.size
      FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
     ORDER BY m.id LIMIT %(each)s) x"""
 """Not messages with a destination, nor copies made when a message was sent again.
@@ -61,7 +62,7 @@ A message published again exists itself; an edited one was for its receiver only
 
 KEPT: Final = WALK.format(arms=ARMS)
 COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
-NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
+NEXT: Final = f"{KEPT} SELECT id, is_wanted, size FROM stretch ORDER BY id LIMIT %(limit)s"
 
 WAIT: Final = """
 UPDATE delivery_replay
@@ -342,21 +343,20 @@ def _reserve(job: _Job) -> None:
 def _slice(job: _Job) -> None:
     """Create the next deliveries and note it in the same transaction; at the end, resume the subscription."""
     subscription = Subscription.objects.select_related("subscriber").get(pk=job.subscription_id)
-    limit = FILTERED_SLICE if subscription.filter or subscription.subscriber.ordering_key else SLICE
     asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE)
     met = rows(NEXT, {**asked, "limit": SLICE})
-    wanted = [message_id for message_id, is_wanted in met if is_wanted]
-    cursor = job_steps.next_cursor([message_id for message_id, _ in met], wanted, limit)
-    if cursor is None:
+    if not met:
         notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(ENDED, [job.id]))
         return
-    missed = _missed(subscription, wanted[:limit])
+    sizes = {message_id: size for message_id, is_wanted, size in met if is_wanted}
+    missed, stopped_at = _missed(subscription, sizes)
     which = {"id": job.id, "subscription": job.subscription_id, "first_day": job.first_day}
     columns = [[*column] for column in zip(*missed, strict=True)] or [[], [], []]
     ((without, filed, last_id),) = rows(
         LINE_UP, which | dict(zip(("messages", "failures", "keys"), columns, strict=True))
     )
-    rows(MOVE, {"id": job.id, "cursor": cursor, "filed": filed, "last_given": last_id})
+    last_met, *_ = met[-1]
+    rows(MOVE, {"id": job.id, "cursor": stopped_at or last_met, "filed": filed, "last_given": last_id})
     if filed < without:  # the ids ran out
         job_steps.fail(job.id, reason=OUT_OF_IDS)
 
@@ -370,18 +370,24 @@ class _Missed(NamedTuple):
     ordering_key: str
 
 
-def _missed(subscription: Subscription, message_ids: Sequence[int]) -> list[_Missed]:
-    """Return which messages the subscription would have received."""
-    wanted, work = subscription.header_filter_string, Work()
-    path = subscription.subscriber.ordering_key
+def _missed(subscription: Subscription, sizes: Mapping[int, int]) -> tuple[list[_Missed], int | None]:
+    """Return which of the messages, given with their sizes, the subscription would have received.
+
+    Each filter may take as long as if its message were published alone. Once they have taken that long together, or
+    `MAX_BACKFILL_BYTES` are read, later messages are left to the next slice; also returns the last message before them.
+    """
+    wanted, path = subscription.header_filter_string, subscription.subscriber.ordering_key
+    reads = bool(subscription.filter or path)
+    at_once = next(in_slices([*sizes], lambda one: sizes[one] if reads else 0, MAX_BACKFILL_BYTES), [])
     candidate = Match(0, subscription.pk, subscription.subscriber_id, subscription.filter)
     missed: list[_Missed] = []
-    for message_id, headers, content_type, filter_string, body in rows(
-        READ, {"messages": [*message_ids], "reads": bool(subscription.filter or path)}
-    ):
+    together = Work()
+    for message_id, headers, content_type, filter_string, body in rows(READ, {"messages": at_once, "reads": reads}):
         if wanted in {"", filter_string or ""}:
             document = document_of([(name, value) for name, value in headers], content_type, filter_string, body or b"")
-            document.work = work
             key = ordering_key_of(path, document)
             missed += [_Missed(message_id, match.failure, key) for match in qualified([candidate], document)]
-    return missed
+            together.done += document.work.done
+        if together.is_used_up:
+            return missed, message_id
+    return missed, at_once[-1] if len(at_once) < len(sizes) else None

@@ -23,6 +23,7 @@ from delivery.publish.store import Accepted, store
 from delivery.replay import backfill_job, job_steps
 from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
+from subscriptions.filters import document
 from subscriptions.models import EventKind, EventType, PausedBy, Processing, Status, Subscriber, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
@@ -184,6 +185,62 @@ def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType
     assert broker.statuses(one) == ["PENDING", "HELD", "PENDING"]
     blue = replays.backfilled(kind, header_filter_string="blue")
     assert replays.bodies_of(blue) == [b'{"n": 2}']
+
+
+@pytest.fixture
+def long_texts(kind: EventType) -> list[bytes]:
+    """Return the bodies of four messages with keys, whose texts a filter goes through by character."""
+    bodies = [b'{"key": {"n": %d}, "text": "%s"}' % (number, b"x" * 10_000) for number in range(4)]
+    broker.publish_bodies(kind, *bodies)
+    return bodies
+
+
+def keyed(kind: EventType) -> Subscription:
+    """Return a subscription that goes through texts by character, of a subscriber with ordering keys."""
+    by_key = {"processing": Processing.KEYED, "concurrency": 2, "ordering_key": "$$->'Body'->>'key'"}
+    return replays.new(kind, subscriber=factories.subscriber(**by_key), filter="$$->'Body'->>'text' LIKE 'x_%'")
+
+
+@pytest.mark.behaviour("3.6", "4.18")
+def test_each_message_is_filtered_and_keyed_as_if_it_were_published_alone(
+    kind: EventType, long_texts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "MAX_WORK", 25_000)
+    one = keyed(kind)
+    replays.run_backfill(replays.start_backfill(one))
+    made = Delivery.objects.filter(subscription=one).order_by("id").values_list("status", "ordering_key")
+    assert [*made] == [("PENDING", f'{{"n": {number}}}') for number in range(len(long_texts))]
+
+
+@pytest.mark.behaviour("3.6")
+def test_a_step_ends_when_its_filters_have_taken_long_and_the_next_goes_on_there(
+    kind: EventType, long_texts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "MAX_WORK", 25_000)
+    one = keyed(kind)
+    assert lined_up_by_each_step(one) == [2, 4]
+    assert replays.bodies_of(one) == long_texts
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_step_reads_few_bodies_at_a_time(
+    kind: EventType, long_texts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill_job, "MAX_BACKFILL_BYTES", 2 * len(long_texts[0]))
+    one = keyed(kind)
+    assert lined_up_by_each_step(one) == [2, 4]
+    assert replays.bodies_of(one) == long_texts
+    everything = replays.new(kind)
+    assert lined_up_by_each_step(everything) == [4], "it reads no bodies"
+
+
+def lined_up_by_each_step(one: Subscription) -> list[int]:
+    """Backfill the subscription; return the number of its deliveries after each step that made some."""
+    backfill, counts = replays.start_filing(one), [0]
+    while not Replay.objects.filter(pk=backfill.pk, state=ReplayState.DONE).exists():
+        go_on()
+        counts.append(Delivery.objects.filter(subscription=one).count())
+    return sorted({*counts} - {0})
 
 
 def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(kind: EventType) -> None:
