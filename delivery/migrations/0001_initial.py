@@ -624,7 +624,7 @@ class Migration(migrations.Migration):
                 ("until", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("ids", delivery.models.replays.IdRanges(blank=True, null=True)),
                 ("last_given", models.BigIntegerField(blank=True, null=True)),
-                ("newest_filed", models.BigIntegerField(blank=True, null=True)),
+                ("newest_id", models.BigIntegerField(blank=True, null=True)),
                 ("sliced_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "transactions",

@@ -98,13 +98,17 @@ class Replay(models.Model):
     Once a backfill is being cancelled: the newest delivery at that moment.
     """
     until = models.DateTimeField(db_default=Now())
-    """What ends later is not part of it: nor is what it makes itself."""
+    """What ends later is not part of it."""
     ids: "models.Field[Multirange[Any] | None, Multirange[Any] | None]" = IdRanges(null=True, blank=True)
     """Of a backfill: the ids that its deliveries are given, lower than any of what is published since."""
     last_given = models.BigIntegerField(null=True, blank=True)
     """The last of them that was given."""
-    newest_filed = models.BigIntegerField(null=True, blank=True)
-    """Of a backfill: the newest message that it looks at, known once nobody older is still publishing."""
+    newest_id = models.BigIntegerField(null=True, blank=True)
+    """The newest delivery, or of a backfill the newest message, that it looks at.
+
+    A replay knows it from the start: what it makes itself has higher ids, whatever the clock says. A backfill knows it
+    once nobody older is still publishing.
+    """
     sliced_at = models.DateTimeField(null=True, blank=True)
     """Of a replay: since when its pace counts. Of a backfill that waits: since when it waits for `transactions`."""
     transactions = ArrayField(models.TextField(), null=True, blank=True)

@@ -243,7 +243,7 @@ the number of messages without a delivery, of those that have one now, and the i
 
 TAKE: Final = f"""
 SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, sliced_at, event_types,
-       newest_filed, (created_at AT TIME ZONE 'UTC')::date - 1
+       newest_id, (created_at AT TIME ZONE 'UTC')::date - 1
   FROM delivery_replay
  WHERE finished_at IS NULL AND kind = 'BACKFILL' AND {DUE}
    AND (state <> 'CANCELLING'
@@ -267,7 +267,7 @@ STILL_ENDING: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clo
 
 FILE: Final = """
 UPDATE delivery_replay
-   SET state = 'FILING', event_types = %(event_types)s::bigint[], cursor_id = %(cursor)s, newest_filed = %(newest)s,
+   SET state = 'FILING', event_types = %(event_types)s::bigint[], cursor_id = %(cursor)s, newest_id = %(newest)s,
        updated_at = clock_timestamp()
  WHERE id = %(id)s
 """

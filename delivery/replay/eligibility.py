@@ -166,7 +166,7 @@ class Selection:
         """Whether it includes DELIVERED ones."""
         return DeliveryStatus.DELIVERED in self.statuses
 
-    def arguments(self, until: dt.datetime) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the parameters of the statements."""
         begin = max(self.begin or EVER[0], EVER[0])
         return {
@@ -175,6 +175,5 @@ class Selection:
             "event_type": self.event_type_id,
             "begin": begin,
             "end": self.end or EVER[1],
-            "until": until,
             "first_day": (begin.astimezone(dt.UTC) - BEFORE).date(),
         }

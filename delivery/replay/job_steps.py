@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, LiteralString, NamedTuple
 
 from django.db import Error, transaction
@@ -147,10 +147,3 @@ def count_all(counted: Callable[[int], Count], cursor: int = 0) -> Count:
 def each_of(limit: int, arms: int) -> int:
     """Return the rows to read of each arm, for about `limit` rows in all."""
     return min(limit, max(FEWEST, 2 * limit // max(arms, 1)))
-
-
-def next_cursor(met: Sequence[int], wanted: Sequence[int], max_wanted: int) -> int | None:
-    """Return the position after the first `max_wanted` of the `wanted` ids among those `met`; None at the end."""
-    if len(wanted) > max_wanted:
-        return wanted[max_wanted - 1]
-    return met[-1] if met else None

@@ -9,7 +9,7 @@ from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
 from delivery.replay import job_steps
 from delivery.replay.eligibility import Selection
-from delivery.replay.job_steps import CANCEL, DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, next_cursor, step
+from delivery.replay.job_steps import CANCEL, DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, step
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 
 IN_TIME: Final = """
@@ -43,7 +43,8 @@ SELECT s.place * 100 + t.place AS arm, x.*
  CROSS JOIN LATERAL (
    SELECT {COLUMNS} FROM delivery_delivery d
     WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND d.status = t.status AND d.status <> 'DELIVERED'
-      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31'
+      AND d.id > %(cursor)s AND d.id <= %(newest_id)s
     ORDER BY d.subscription_id, d.status, d.id LIMIT %(each)s) x"""
 
 OF_ALL: Final = f"""
@@ -52,7 +53,8 @@ SELECT s.place AS arm, x.*
  CROSS JOIN LATERAL (
    SELECT {COLUMNS} FROM delivery_delivery d
     WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id
-      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31'
+      AND d.id > %(cursor)s AND d.id <= %(newest_id)s
     ORDER BY d.subscription_id, d.id LIMIT %(each)s) x"""
 """No index has DELIVERED ones alone, so it reads all deliveries."""
 
@@ -79,6 +81,22 @@ SELECT d.status, count(*) FILTER (WHERE {WANTED}), max(d.id), (SELECT is_end FRO
 """
 
 
+NOW: Final = """
+SELECT clock_timestamp(), CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM delivery_delivery_id_seq
+"""
+"""The last id that was given: as a day begins, its first id has not been."""
+
+
+class Snapshot(NamedTuple):
+    """A moment: what had ended by then has an end and an id up to these.
+
+    The id alone keeps out what a replay makes itself: the clock may be set back.
+    """
+
+    until: dt.datetime
+    newest_id: int
+
+
 class MatchedDelivery(NamedTuple):
     """A delivery on the way of a replay."""
 
@@ -88,17 +106,17 @@ class MatchedDelivery(NamedTuple):
     """Whether its QUEUE group is unfinished, taken, or given to another endpoint in its place."""
 
 
-def counted(selection: Selection, until: dt.datetime, cursor: int) -> Count:
-    """Count the deliveries to send again, ended `until` then, among those that one slice after `cursor` meets."""
-    found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, job_steps.COUNT_SLICE))
+def counted(selection: Selection, snapshot: Snapshot, cursor: int) -> Count:
+    """Count the deliveries to send again, of a snapshot, among those that one slice after `cursor` meets."""
+    found = rows(_along(COUNT, selection), _arguments(selection, snapshot, cursor, job_steps.COUNT_SLICE))
     wanted = {status: number for status, number, *_ in found if number}
     last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
     return Count(sum(wanted.values()), wanted, last_id, all(is_end for *_, is_end in found))
 
 
-def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[MatchedDelivery]:
+def next_of(selection: Selection, snapshot: Snapshot, *, cursor: int, limit: int) -> list[MatchedDelivery]:
     """Return the next deliveries after `cursor` by id, wanted or not."""
-    found = rows(_along(NEXT, selection), _arguments(selection, until, cursor, limit) | {"limit": limit})
+    found = rows(_along(NEXT, selection), _arguments(selection, snapshot, cursor, limit) | {"limit": limit})
     return [MatchedDelivery(SentDelivery(*old), is_wanted, is_anothers) for *old, is_wanted, is_anothers in found]
 
 
@@ -106,13 +124,13 @@ def _along(statement: LiteralString, selection: Selection) -> LiteralString:
     return statement.format(arms=OF_ALL if selection.has_delivered else BY_STATUS)
 
 
-def _arguments(selection: Selection, until: dt.datetime, cursor: int, limit: int) -> dict[str, Any]:
+def _arguments(selection: Selection, snapshot: Snapshot, cursor: int, limit: int) -> dict[str, Any]:
     arms = len(selection.subscription_ids) * (1 if selection.has_delivered else len(selection.statuses))
-    return {**selection.arguments(until), "cursor": cursor, "each": each_of(limit, arms)}
+    return {**selection.arguments(), **snapshot._asdict(), "cursor": cursor, "each": each_of(limit, arms)}
 
 
 TAKE: Final = f"""
-SELECT id, state, selection, until, cursor_id, total, filed + skipped, pace,
+SELECT id, state, selection, until, newest_id, cursor_id, total, filed + skipped, pace,
        LEAST(extract(epoch FROM clock_timestamp() - sliced_at), {BEHIND_SECONDS})::float8
   FROM delivery_replay
  WHERE finished_at IS NULL AND kind = 'REPLAY' AND {DUE} AND pg_try_advisory_xact_lock({ONE_AT_A_TIME})
@@ -152,6 +170,7 @@ class _Job(NamedTuple):
     state: str
     selection: dict[str, Any]
     until: dt.datetime
+    newest_id: int
     cursor: int
     total: int
     done: int
@@ -162,16 +181,24 @@ class _Job(NamedTuple):
 
 def count(selection: Selection) -> Count:
     """Count the deliveries of a replay started now."""
-    ((until,),) = rows("SELECT clock_timestamp()")
-    return count_all(lambda cursor: counted(selection, until, cursor))
+    snapshot = _snapshot()
+    return count_all(lambda cursor: counted(selection, snapshot, cursor))
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
     """Store a replay, which the workers count and run; `pace` limits new deliveries a second."""
-    ((until,),) = rows("SELECT clock_timestamp()")
     return Replay.objects.create(
-        subscription_id=subscription_id, selection=selection.kept(), pace=pace, until=until, created_by=created_by
+        subscription_id=subscription_id,
+        selection=selection.kept(),
+        pace=pace,
+        created_by=created_by,
+        **_snapshot()._asdict(),
     )
+
+
+def _snapshot() -> Snapshot:
+    (now,) = rows(NOW)
+    return Snapshot(*now)
 
 
 def cancel(replay_id: int, *, reason: str) -> None:
@@ -193,16 +220,17 @@ def go_on() -> int:
 
 def _go_on(job: _Job, senders: int) -> None:
     """Count the next deliveries, or create new ones of them, and note it in the same transaction."""
-    selection = Selection.of(job.selection)
+    selection, snapshot = Selection.of(job.selection), Snapshot(job.until, job.newest_id)
     if job.state == ReplayState.COUNTING:
-        found = counted(selection, job.until, job.cursor)
+        found = counted(selection, snapshot, job.cursor)
         rows(COUNTED, {"id": job.id, "count": found.total, "last_id": found.last_id, "is_end": found.complete})
         return
     may_make = SLICE if job.pace is None else min(SLICE, int(job.pace * job.seconds))
     limit = min(SLICE, LOOK_AHEAD * max(may_make, FEWEST))
-    met = next_of(selection, job.until, cursor=job.cursor, limit=limit)
+    met = next_of(selection, snapshot, cursor=job.cursor, limit=limit)
     wanted = [one for one in met if one.is_wanted]
-    cursor = next_cursor([one.old.id for one in met], [one.old.id for one in wanted], may_make)
+    last = wanted[may_make - 1] if len(wanted) > may_make else met[-1] if met else None
+    cursor = last.old.id if last else None
     wanted = wanted[:may_make]
     made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0

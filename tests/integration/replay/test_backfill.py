@@ -197,7 +197,7 @@ def long_texts(kind: EventType) -> list[bytes]:
 
 def keyed(kind: EventType) -> Subscription:
     """Return a subscription that goes through texts by character, of a subscriber with ordering keys."""
-    by_key = {"processing": Processing.KEYED, "concurrency": 2, "ordering_key": "$$->'Body'->>'key'"}
+    by_key: dict[str, Any] = {"processing": Processing.KEYED, "concurrency": 2, "ordering_key": "$$->'Body'->>'key'"}
     return replays.new(kind, subscriber=factories.subscriber(**by_key), filter="$$->'Body'->>'text' LIKE 'x_%'")
 
 

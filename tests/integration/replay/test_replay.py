@@ -23,7 +23,7 @@ from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
-from tests.support.database import in_parallel
+from tests.support.database import execute, in_parallel
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -63,6 +63,24 @@ def test_a_replay_leaves_out_its_own(shop: Subscription, receiver: Receiver, mon
     broker.run_worker_until_done()
     assert broker.statuses(shop) == ["REJECTED"] * 5
     replays.run_replays()
+    assert replays.repeated() == [one.pk for one in old]
+
+
+@pytest.mark.parametrize("statuses", [["REJECTED"], ["DELIVERED", "REJECTED"]])
+def test_a_replay_leaves_out_its_own_also_when_the_clock_is_set_back(
+    shop: Subscription, monkeypatch: pytest.MonkeyPatch, statuses: list[str]
+) -> None:
+    old = replays.ended(shop, 3)
+    # as when a day has just begun: that id is given next
+    execute("SELECT setval('delivery_delivery_id_seq', last_value + 1, false) FROM delivery_delivery_id_seq")
+    monkeypatch.setattr(replay_job, "SLICE", 2)
+    replay = replays.start_replay(replays.of(shop, statuses=statuses))
+    Replay.objects.update(until=Now() + timedelta(hours=2))  # the database's clock was two hours ahead until now
+    for _ in range(6):
+        go_on()
+        replays.end_open()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed) == (ReplayState.DONE, 3)
     assert replays.repeated() == [one.pk for one in old]
 
 
