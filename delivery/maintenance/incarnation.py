@@ -95,15 +95,18 @@ STATEMENTS: Final = (
     MOVE_LINES,
     DOUBT_DELIVERIES,
     DOUBT_GROUPS,
-    FAIL.format(which="kind = 'BACKFILL'"),
+    FAIL.format(which="true"),
     NOTE_JUMP,
 )
 ARGUMENTS: Final = {
-    "reason": "the database was restored, or a standby was promoted; begin another one",
+    "reason": "the database was restored, or a standby was promoted; begin another one, which may repeat what was sent "
+    "since",
     "seconds": 0.0,
     "elapsed": 0.0,
 }
-"""A backfill has drawn ids that may have been given since. The clock of another server may be ahead: see 0063."""
+"""A backfill has drawn ids that may have been given since. A replay may have sent more than is known, under ids that
+are forgotten, so that no flag would help receivers. The clock of another server may be ahead: see 0063.
+"""
 
 log = structlog.get_logger(__name__)
 

@@ -73,10 +73,10 @@ WITH failed AS (
      SET state = 'FAILED', finished_at = clock_timestamp(), reason = %(reason)s, sliced_at = NULL, failures = 0,
          updated_at = clock_timestamp()
    WHERE {which} AND finished_at IS NULL AND state <> 'CANCELLING'
-  RETURNING subscription_id)
+  RETURNING kind, subscription_id)
 UPDATE subscriptions_subscription s
    SET paused_reason = 'its backfill failed: ' || %(reason)s, updated_at = clock_timestamp()
-  FROM failed WHERE s.id = failed.subscription_id AND s.paused_by = 'BACKFILL'
+  FROM failed WHERE failed.kind = 'BACKFILL' AND s.id = failed.subscription_id AND s.paused_by = 'BACKFILL'
 """
 """The subscription of a backfill stays paused until somebody resumes it (contract 1.6)."""
 

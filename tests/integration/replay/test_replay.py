@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import Error
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -331,6 +332,25 @@ def test_once_one_has_refused_again_another_is_asked_and_replied_for(refused: Gr
     both = replays.of(*Subscription.objects.order_by("pk"))
     replay = replays.run_replay(both)
     assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"
+
+
+@pytest.mark.behaviour("4.10")
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_restored_database_ends_it_since_what_it_has_sent_may_be_forgotten(
+    shop: Subscription, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    replays.ended(shop, 4)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
+    replay = begin(replays.of(shop), pace=None, subscription_id=shop.pk, created_by="test")
+    made = [go_on() for _ in range(steps)]
+    unfinished = broker.unfinished()
+    Subscription.objects.update(paused_since=Now(), paused_by="BACKFILL", paused_reason="an earlier one failed")
+    call_command("after_restore")
+    replay.refresh_from_db()
+    assert (replay.state, go_on(), broker.unfinished()) == (ReplayState.FAILED, 0, unfinished)
+    assert (made, unfinished) == ([1] * steps, [0, 0, 2][steps])
+    assert replay.reason.startswith("the database was restored")
+    assert Subscription.objects.get().paused_reason == "an earlier one failed"
 
 
 def test_sync_subscriptions_are_not_replayed(shop: Subscription, receiver: Receiver) -> None:
