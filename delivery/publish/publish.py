@@ -28,7 +28,7 @@ from subscriptions.credentials.keys import FoundKey
 from subscriptions.models import EventKind
 
 MAX_GROUP_DELIVERIES: Final = 10_000
-"""Publications that together would become more are stored one by one, so that the first does not wait for the last."""
+"""Publications that together would become more are stored one by one, since a statement has only seconds."""
 
 message_log: Final = structlog.get_logger("messages")
 """Silent unless `BROKER_LOG_MESSAGES` is set."""

@@ -14,14 +14,20 @@ def together(
 ) -> list[Result | Exception]:
     """Return what `act` returns for each item, or the exception that the item ends with.
 
-    If it fails for all at once, it is done one by one, unless the database is away.
+    If it fails for all at once, it is done one by one. Once the database is away, all that is left ends with that: each
+    would wait for it again (contract 11.5).
     """
     try:
         return [*act(items)]
     except Exception as failure:  # noqa: BLE001 - its item gets it
         if len(items) == 1 or is_away(failure):
             return [failure] * len(items)
-        return [result for item in items for result in together(act, [item])]
+    results: list[Result | Exception] = []
+    for item in items:
+        results += together(act, [item])
+        if isinstance(results[-1], Exception) and is_away(results[-1]):
+            return results + results[-1:] * (len(items) - len(results))
+    return results
 
 
 def in_slices(items: Sequence[Item], size_of: Callable[[Item], int], most: int) -> Iterator[list[Item]]:

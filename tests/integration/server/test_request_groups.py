@@ -21,6 +21,7 @@ from delivery.api.grouped_view import DeferredAnswer, resolve_all
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import check
 from delivery.publish import publish as publishing
+from delivery.publish.store import Accepted, NewMessage, choose_and_store
 from subscriptions.api.authentication import find_keys
 from subscriptions.credentials.keys import revoke
 from subscriptions.models import ApiKey, EventKind, Publisher
@@ -326,6 +327,34 @@ def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
     answer_group(calls)
     assert {call.status for call in calls} == {202}
     assert Message.objects.count() == Delivery.objects.count() == 10
+
+
+@pytest.mark.behaviour("11.5")
+def test_of_what_is_stored_one_by_one_only_the_first_waits_for_a_database_that_hangs(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 9)
+
+    def store_counted(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted | None]:
+        asked.append(len(messages))
+        return choose_and_store(messages, *arguments, **terms)
+
+    monkeypatch.setattr(publishing, "choose_and_store", store_counted)
+
+    def act() -> None:
+        with db.answered_within(1.0):
+            answer_group(calls)
+
+    with another_connection() as elsewhere:
+        elsewhere.execute("BEGIN; LOCK TABLE delivery_message")
+        thread = threading.Thread(target=do_and_disconnect, args=[act])
+        thread.start()
+        thread.join()
+        elsewhere.rollback()
+    assert {call.status for call in calls} == {503}
+    assert asked == [10, 1]
+    assert not Message.objects.exists()
 
 
 def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
