@@ -103,15 +103,15 @@ def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list
 
     A message that repeats an earlier publish is not refused for what its event type does not take any more.
     """
-    found = {
-        (named := (one.publisher_id, draft.event_type)): one.event_types.get(named)
+    missing = {
+        named
         for one in submissions
         for draft in one.drafts
-        if isinstance(draft, Draft)
+        if isinstance(draft, Draft) and (named := (one.publisher_id, draft.event_type)) not in one.event_types
     }
-    event_types = {named: event_type for named, event_type in found.items() if event_type}
-    event_types |= publishable(found.keys() - event_types.keys())
-    checked = [_checked(one, event_types, max_bytes) for one in submissions]
+    event_types = publishable(missing) if missing else {}
+    # Another key's may have been read earlier, and be one that no statement confirms.
+    checked = [_checked(one, {**event_types, **one.event_types}, max_bytes) for one in submissions]
     if refused := [one for one in checked if one.refusals]:
         _accept_repeats(refused)
     return [one.result() for one in checked]

@@ -96,6 +96,25 @@ def test_a_change_counts_from_the_next_publish_on(token: str, change: str, heade
     assert Message.objects.filter(event_type__kind=EventKind.TOPIC).count() == before
 
 
+SCHEMA = {"type": "object", "required": ["n"]}
+
+
+@pytest.mark.behaviour("2.5")
+def test_an_event_is_checked_against_what_its_own_key_was_read_with(token: str) -> None:
+    other = factories.api_key(Publisher.objects.get())[1]
+    EventType.objects.update(schema=SCHEMA, version=F("version") + 1)
+    assert sent(other, b'{"n": 1}').status == 202
+    assert is_remembered(token)
+    assert is_remembered(other)
+    refused, unreadable = [Call(of, f"events/{EVENT}", body) for of, body in ((other, b"{}"), (token, b"{"))]
+    answer_group([refused, unreadable])  # the second one is not stored, so no statement confirms its key
+    assert [(call.status, call.problem) for call in (refused, unreadable)] == [
+        (422, "schema_violated"),
+        (400, "malformed_payload"),
+    ]
+    assert Message.objects.count() == 4
+
+
 def test_a_rate_limit_counts_from_the_next_publish_on(token: str) -> None:
     ApiKey.objects.update(requests_per_minute=1)
     assert [sent(token).status for _ in range(3)] == [202, 429, 429]
