@@ -7,10 +7,13 @@ messages, adds those that it stores itself, and about once a second asks what ot
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from broker_project.core.db import rows
+from django.db import Error
+
+from broker_project.core.db import is_away, rows
 
 REFRESH_SECONDS: Final = 1.0
 REFRESH_PART: Final = 10
@@ -54,18 +57,29 @@ class MoreThanMayBeOpen(Exception):
         )
 
 
+@dataclass(slots=True, eq=False)
+class _Reservation:
+    """The place of messages whose transaction is under way."""
+
+    number: int
+    ids: set[int] = field(default_factory=set)
+    """Of these messages; empty until they are stored."""
+
+
 class OpenMessages:
     """The open messages of one publisher, as far as this process knows; for any number of threads."""
 
     def __init__(self, publisher_id: int) -> None:
         self._publisher_id = publisher_id
         self._ids: set[int] = set()
-        self._being_stored = 0
+        self._reservations: set[_Reservation] = set()
         self._is_complete = False
         """Whether all ids are known; where there were more than the limit, the others are not."""
         self._newest = self._newest_before = 0
         """The newest message at the last refresh and at the one before: a commit can become visible late."""
-        self._refreshed_at = self._refresh_again_at = float("-inf")
+        self._refreshed_at = self._refresh_again_at = self._failed_at = float("-inf")
+        self._failure: Error | None = None
+        """Why the last look failed, if it did."""
         self._refreshing = Lock()
         self._lock = Lock()
 
@@ -73,46 +87,64 @@ class OpenMessages:
     def room_for(self, number: int, limit: int) -> Iterator[set[int]]:
         """Yield a set for the ids of `number` messages that are about to be stored with deliveries, after `refresh`.
 
+        The context ends after their transaction.
+
         Raises:
             MoreThanMayBeOpen: they alone are more than `limit`.
             TooManyOpenMessages: with them there would be more than `limit`.
         """
         if number > limit:
             raise MoreThanMayBeOpen(limit, number)
+        reservation = _Reservation(number)
         with self._lock:
-            present = len(self._ids) + self._being_stored
+            present = len(self._ids) + sum(one.number for one in self._reservations)
             if number and present + number > limit:
                 raise TooManyOpenMessages(limit, present)
-            self._being_stored += number
-        stored: set[int] = set()
+            self._reservations.add(reservation)
         try:
-            yield stored
+            yield reservation.ids
+        except Exception as failure:
+            if not is_away(failure):  # else they may have been committed
+                reservation.ids.clear()
+            raise
         finally:
             with self._lock:
-                self._being_stored -= number
-                self._ids |= stored
+                self._reservations.remove(reservation)
+                self._ids |= reservation.ids
 
     def refresh(self, limit: int) -> None:
-        """Ask the database if it is time to; one thread does, the others use what is known, if anything is."""
-        is_known = time.monotonic() - self._refreshed_at < KNOWN_SECONDS
-        if not self._refreshing.acquire(blocking=not is_known):
+        """Ask the database if it is time to; one thread does, the others use what is known, if anything is.
+
+        If nothing is known, those that wait for a look that fails get its failure, and do not look in turn.
+        """
+        asked = time.monotonic()
+        if not self._refreshing.acquire(blocking=not self._is_known()):
             return
-        began = time.monotonic()
         try:
-            if began >= self._refresh_again_at:
-                before = self._ids.copy()
-                if self._is_complete and began - self._refreshed_at < KNOWN_SECONDS:
-                    found = self._changed(before)
-                else:
-                    found = self._all(limit)
-                with self._lock:  # other threads may have added some meanwhile
-                    self._ids = found | self._ids.difference(before)
-                self._refreshed_at = time.monotonic()
+            if not self._is_known() and self._failure and asked <= self._failed_at:
+                raise self._failure
+            if not self._is_known() or time.monotonic() >= self._refresh_again_at:
+                self._look(limit)
         finally:
-            if began >= self._refresh_again_at:  # also where it failed
-                ended = time.monotonic()
-                self._refresh_again_at = ended + max(REFRESH_SECONDS, REFRESH_PART * (ended - began))
             self._refreshing.release()
+
+    def _is_known(self) -> bool:
+        return time.monotonic() - self._refreshed_at < KNOWN_SECONDS
+
+    def _look(self, limit: int) -> None:
+        began, before, self._failure = time.monotonic(), self._ids.copy(), None
+        try:
+            found = self._changed(before) if self._is_complete and self._is_known() else self._all(limit)
+            with self._lock:  # other threads may have added some meanwhile, or committed what has its place still
+                stored = found.difference(*(one.ids for one in self._reservations))
+                self._ids = stored | self._ids.difference(before)
+            self._refreshed_at = time.monotonic()
+        except Error as failure:
+            self._failure, self._failed_at = failure, time.monotonic()
+            raise
+        finally:
+            ended = time.monotonic()
+            self._refresh_again_at = ended + max(REFRESH_SECONDS, REFRESH_PART * (ended - began))
 
     def _all(self, limit: int) -> set[int]:
         ((newest,),) = rows(NEWEST, {"publisher": self._publisher_id})

@@ -266,12 +266,11 @@ def _is_plain(publication: Publication) -> bool:
     )
 
 
-@transaction.atomic
 def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
     progress = [_Progress(one.messages, one.max_open) for one in publications]
-    uses, in_progress = claim_keys({key for one in progress for key in map(idempotency_key_of, one.messages) if key})
-    with ExitStack() as rooms:
-        opened = _routed(progress, uses, in_progress, rooms, terms)
+    with ExitStack() as rooms, transaction.atomic():  # until the commit, only its room counts a message as open
+        keys = {key for one in progress for key in map(idempotency_key_of, one.messages) if key}
+        opened = _routed(progress, *claim_keys(keys), rooms, terms)
         routes = [route for one in opened for route in one.routes]
         if len(opened) > 1 and sum(len(route.matches) for route in routes) > MAX_GROUP_DELIVERIES:
             raise GroupTooLarge
@@ -281,8 +280,8 @@ def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> li
         for one, ids in opened.items():
             one.stored = dict(zip(one.new, islice(answers, len(one.new)), strict=True))
             ids.update(answer.id for answer in one.stored.values() if answer.deliveries)
-    create_callbacks([request for one in opened for request in one.callbacks()], terms.callbacks)
-    remember({key: use for one in opened for key, use in one.uses()}, hours=terms.key_hours)
+        create_callbacks([request for one in opened for request in one.callbacks()], terms.callbacks)
+        remember({key: use for one in opened for key, use in one.uses()}, hours=terms.key_hours)
     return [one.refusal or one.answers() for one in progress]
 
 

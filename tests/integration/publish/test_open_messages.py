@@ -2,13 +2,18 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish import open_messages
+from delivery.publish import publish as publishing
 from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
@@ -144,6 +149,91 @@ def test_a_publish_that_fails_takes_no_room(event_type: EventType) -> None:
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), here.room_for(1, 1):
             raise ZeroDivisionError
+
+
+def away(*_: object) -> Any:
+    raise OperationalError("the database did not answer in time")
+
+
+def test_nothing_is_stored_until_the_open_messages_have_been_counted(
+    event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, client = limited_to(None)
+    for _ in range(2):
+        publish(client)
+    Publisher.objects.filter(pk=publisher.pk).update(max_open_messages=2)
+    with monkeypatch.context() as failing:
+        failing.setattr(open_messages, "rows", away)
+        failing.setattr(open_messages, "REFRESH_SECONDS", 600.0)
+        assert [publish(client).status_code for _ in range(2)] == [503, 503]
+    assert problem_of(publish(client)) == (429, "too_many_open_messages")
+    assert Message.objects.count() == 2
+
+
+@pytest.mark.behaviour("11.5")
+def test_those_who_wait_for_a_look_that_fails_do_not_look_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, asked, looks = OpenMessages(1), Semaphore(0), []
+    is_free = here._refreshing.acquire
+
+    def acquire(*, blocking: bool) -> bool:
+        asked.release()
+        return is_free(blocking=blocking)
+
+    def fail(*_: object) -> Any:
+        looks.append(1)
+        for _ in range(4):
+            assert asked.acquire(timeout=30)
+        away()
+
+    monkeypatch.setattr(here, "_refreshing", SimpleNamespace(acquire=acquire, release=here._refreshing.release))
+    monkeypatch.setattr(open_messages, "rows", fail)
+    with ThreadPoolExecutor(4) as threads:
+        failures = [one.exception() for one in [threads.submit(here.refresh, 1) for _ in range(4)]]
+    assert [type(failure) for failure in failures] == [OperationalError] * 4
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize("at", ["create_callbacks", "remember"])
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_message_is_counted_once_while_its_transaction_goes_on(
+    event_type: EventType, monkeypatch: pytest.MonkeyPatch, at: str, *, seen: bool
+) -> None:
+    publisher, client = limited_to(2)
+    present: list[int] = []
+
+    def look_meanwhile(*_: object, **__: object) -> None:
+        here = open_messages._publishers[publisher.pk]
+        found = [(Message.objects.get().pk, True)] if seen else []  # before or after the commit
+        with monkeypatch.context() as of_another_thread:
+            of_another_thread.setattr(open_messages, "rows", lambda *_: found)
+            here._refresh_again_at = 0.0
+            here.refresh(2)
+        with pytest.raises(TooManyOpenMessages) as refused, here.room_for(2, 2):
+            pass
+        present.append(refused.value.present)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, at, look_meanwhile)
+        assert publish(client).status_code == 202
+    assert present == [1]
+    assert [publish(client).status_code for _ in range(2)] == [202, 429]
+
+
+@pytest.mark.parametrize(("failure", "expected"), [(ZeroDivisionError, 202), (OperationalError, 429)])
+def test_what_was_not_committed_makes_room_again_unless_nobody_knows(
+    event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: type[Exception], expected: int
+) -> None:
+    client = limited_to(1)[1]
+    client.raise_request_exception = False
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as failing:
+        failing.setattr(publishing, "remember", fail)
+        assert publish(client).status_code >= 500
+    assert not Message.objects.exists()
+    assert publish(client).status_code == expected
 
 
 @pytest.mark.django_db(transaction=True)
