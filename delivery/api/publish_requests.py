@@ -22,6 +22,7 @@ AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server names variables that stand for two headers with different values."""
 
 OF_ONE_ITEM: Final = {
+    "FILTER_STRING": "filter_string",
     "Idempotency-Key": "idempotency_key",
     "CallbackURL": "callback_url",
     "Broker-Destination": "destination",
@@ -33,10 +34,7 @@ VARIABLES: Final = {f"HTTP_{name.upper().replace('-', '_')}": field for name, fi
 """The same by the variables of the headers."""
 MAX_NAMES: Final = 1024
 """Names of headers that are kept as Django writes them."""
-FIELDS: Final = (
-    *("event", "body", "body_base64", "content_type", "headers", "filter_string"),
-    *OF_ONE_ITEM.values(),
-)
+FIELDS: Final = ("event", "body", "body_base64", "content_type", "headers", *OF_ONE_ITEM.values())
 
 Item = dict[str, tuple[Any, str]]
 """One item of a batch: the value and the text of each field."""
@@ -77,7 +75,6 @@ def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
         body=body,
         content_type=variables.get("CONTENT_TYPE") or None,
         headers=[(name, value) for variable, value in variables.items() if (name := _header_name(variable))],
-        filter_string=variables.get("HTTP_FILTER_STRING"),
         ttl=ttl,
         not_before=not_before,
         **given,
@@ -105,7 +102,7 @@ def events_in(request: Request) -> list[Draft | Refusal]:
     if not is_json(content_type_of(request) or JSON):
         raise UnsuitableContentType(f"Send a batch as {JSON}, or one of CloudEvents as {BATCHED}.")
     for name, field in OF_ONE_ITEM.items():
-        if name in request.headers:
+        if name in request.headers:  # Django takes `Filter-String` for the same
             raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
     try:
         items = _items(JsonCursor(body_of(request, max_bytes=settings.MAX_BATCH_BYTES).decode()))
@@ -142,7 +139,6 @@ def _draft(item: Item, now: datetime) -> Draft | Refusal:
             body=_body(item),
             content_type=_text(item, "content_type"),
             headers=_headers(item),
-            filter_string=_text(item, "filter_string"),
             ttl=ttl,
             not_before=not_before,
             **given,

@@ -334,6 +334,29 @@ def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) ->
     assert stored_bodies() == ([b"%d" % number for number in range(items)] if status == 202 else [])
 
 
+@pytest.mark.behaviour("2.2", "2.7")
+@pytest.mark.parametrize(
+    ("header", "named", "field"),
+    [
+        ("FILTER_STRING", "FILTER_STRING", "filter_string"),
+        ("Filter-String", "FILTER_STRING", "filter_string"),
+        ("Idempotency-Key", "Idempotency-Key", "idempotency_key"),
+        ("CallbackURL", "CallbackURL", "callback_url"),
+        ("Broker-Destination", "Broker-Destination", "destination"),
+        ("Broker-TTL", "Broker-TTL", "ttl"),
+        ("Broker-Not-Before", "Broker-Not-Before", "not_before"),
+    ],
+)
+def test_a_header_about_one_event_is_refused_on_a_batch(client: Client, header: str, named: str, field: str) -> None:
+    batch = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'
+
+    answer = client.post("/api/v1/events", batch, headers={header: "1"})
+
+    assert problem_of(answer) == (400, "invalid_metadata")
+    assert answer.json()["detail"] == f"In a batch each event has its own {named}: give it in the field '{field}'."
+    assert stored_bodies() == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
