@@ -18,7 +18,7 @@ from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import Accepted, NewMessage
 from delivery.sync import answer
 from delivery.sync.call import call
-from delivery.sync.caller import get_caller
+from delivery.sync.caller import get_caller, max_calls
 from delivery.volatile.publish_volatile import PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
 from subscriptions.models import EventKind
 
@@ -99,7 +99,10 @@ def answer_to_sync(request: Request, message: NewMessage) -> HttpResponseBase:
     """Make a SYNC call and return the answer for its publisher; raise `InvalidMetadata` as `check_call`."""
     check_call(request)
     caller = get_caller(
-        egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
+        egress=settings.EGRESS_POLICY,
+        deadline_seconds=settings.SYNC_SECONDS,
+        max_answer_bytes=settings.MAX_BODY_BYTES,
+        max_waiting=max_calls(settings.WEB_THREADS),
     )
     try:
         ended, message_id = call(message, caller=caller)

@@ -18,7 +18,7 @@ from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 
 MAX_POLLS: Final = 48
-"""In a web process: beside 64 calls, this leaves its other threads to publishers."""
+"""In a web process: beside its SYNC calls, this leaves an eighth of its threads to publishers."""
 POLL_SECONDS: Final = 0.05
 """How long a message without a hint may wait to be found."""
 MIN_POLL_SECONDS: Final = 0.005

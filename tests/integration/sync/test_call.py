@@ -20,7 +20,7 @@ from broker_project.stack.load.receiver import Receiver, answer, hang, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Attempt, Delivery, Message
 from delivery.sync import call, caller
-from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER
+from delivery.sync.caller import MAX_CALLS
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
 from tests.support.api import (
@@ -37,6 +37,8 @@ from tests.support.api import (
 )
 from tests.support.behaviours import close, dripping, endless, reset
 from tests.support.database import another_connection, do_and_disconnect, execute, in_parallel
+
+MAX_CALLS_PER_OWNER = 16
 
 
 @pytest.mark.behaviour("7.2", "10.3")
@@ -142,7 +144,7 @@ def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscripti
 
 @pytest.mark.behaviour("7.2")
 def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiver: Receiver, settings: Any) -> None:
-    names = [str(number) for number in range(MAX_WAITING // MAX_WAITING_PER_OWNER)]
+    names = [str(number) for number in range(MAX_CALLS // MAX_CALLS_PER_OWNER)]
     for name in [*names, "another"]:
         factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH), header_filter_string=name)
     topic = factories.event_type()
@@ -153,22 +155,22 @@ def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiv
     calls: list[Any] = []
     turns = itertools.cycle(names)
     act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
-    waiting = threading.Thread(target=lambda: calls.extend(in_parallel(MAX_WAITING, act)))
+    waiting = threading.Thread(target=lambda: calls.extend(in_parallel(MAX_CALLS, act)))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING)
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_CALLS)
         ((connections,),) = execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         assert connections <= 25, "not one for each"
         assert publish(client, event=topic.name).status_code == 202
         refused = publish(client, Filter_String="another")
         assert (problem_of(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
-        assert refused.json()["detail"].startswith(f"{MAX_WAITING} calls are waiting for their endpoints")
+        assert refused.json()["detail"].startswith(f"{MAX_CALLS} calls are waiting for their endpoints")
         assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
     finally:
         gate.open()
         waiting.join()
     assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
-    assert len(receiver.of(SYNC_PATH)) == MAX_WAITING == Attempt.objects.count()
+    assert len(receiver.of(SYNC_PATH)) == MAX_CALLS == Attempt.objects.count()
     receiver.on(SYNC_PATH, answer(200))
     assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
 
@@ -181,10 +183,10 @@ def test_a_hanging_endpoint_is_isolated(client: Client, asked: Subscription, rec
     gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
     receiver.on(SYNC_PATH, gate)
     calls: list[Any] = []
-    waiting = threading.Thread(target=in_parallel, args=(MAX_WAITING, lambda: calls.append(publish(client))))
+    waiting = threading.Thread(target=in_parallel, args=(MAX_CALLS, lambda: calls.append(publish(client))))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING_PER_OWNER == MAX_WAITING - len(calls))
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_CALLS_PER_OWNER == MAX_CALLS - len(calls))
         assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
     finally:
         gate.open()
@@ -192,7 +194,27 @@ def test_a_hanging_endpoint_is_isolated(client: Client, asked: Subscription, rec
     outcomes = Counter((one.status_code, one["Broker-Outcome"]) for one in calls)
     assert outcomes == {(200, "answered"): 16, (503, "too_many_calls"): 48}
     (detail,) = {one.json()["detail"] for one in calls if one.status_code == 503}
-    assert detail.startswith(f"{MAX_WAITING_PER_OWNER} calls are waiting for subscription {asked.pk} ")
+    assert detail.startswith(f"{MAX_CALLS_PER_OWNER} calls are waiting for subscription {asked.pk} ")
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_process_with_few_threads_has_room_for_few_calls(
+    client: Client, asked: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.SYNC_SECONDS, settings.WEB_THREADS = PATIENCE_SECONDS, 8
+    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
+    receiver.on(SYNC_PATH, gate)
+    calls: list[Any] = []
+    waiting = threading.Thread(target=in_parallel, args=(6, lambda: calls.append(publish(client))))
+    waiting.start()
+    try:
+        wait_until(lambda: len(calls) == 2)
+        assert {problem_of(one) for one in calls} == {(503, "too_many_calls")}
+        assert calls[0].json()["detail"].startswith("4 calls are waiting for their endpoints")
+    finally:
+        gate.open()
+        waiting.join()
+    assert len(receiver.of(SYNC_PATH)) == 4
 
 
 @pytest.mark.behaviour("7.2")
