@@ -32,15 +32,14 @@ class LearnedPaths:
     """The paths that are looked up for one key, and when each was met last."""
 
     def __init__(self) -> None:
-        self.paths: tuple[str, ...] = ()
-        """Sorted."""
+        self._paths: tuple[str, ...] = ()
         self._met: dict[str, int] = {}
         """By path, the number of the look-up that met it last; only those that met unknown paths are counted."""
         self._crowded = 0
         self._lock = Lock()
 
-    def meet(self, counts: Mapping[str, int]) -> bool:
-        """Note the paths that a look-up has met, with their numbers; return whether there are new ones to look up."""
+    def meet(self, counts: Mapping[str, int]) -> tuple[str, ...]:
+        """Note the paths that a look-up has met, with their numbers; return those to look up, sorted."""
         with self._lock:
             others = {path: count for path, count in counts.items() if path not in self._met}
             self._crowded += bool(others)
@@ -51,8 +50,9 @@ class LearnedPaths:
                 room = 1
             chosen = sorted(others, key=lambda path: (-others[path], path))[:room]
             self._met.update(dict.fromkeys(chosen, self._crowded))
-            self.paths = tuple(sorted(self._met))
-            return bool(chosen)
+            if chosen:
+                self._paths = tuple(sorted(self._met))
+            return self._paths
 
 
 NO_DELETION: Final = "NOT EXISTS (SELECT FROM subscriptions_subscription WHERE false FOR KEY SHARE)"
@@ -111,9 +111,11 @@ def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Lookup], dict[Loo
         distinct = dict.fromkeys(lookups)
         ranges = [*dict.fromkeys(range_ for lookup in distinct for range_ in lookup.ranges)]
         found, met = _look_up(ranges)
-        changed = [key for key, counts in met.items() if _learned.setdefault(key, LearnedPaths()).meet(counts)]
-        _known.update({key: _learned[key].paths for key in changed})
-        if not changed:
+        paths = {key: _learned.setdefault(key, LearnedPaths()).meet(counts) for key, counts in met.items()}
+        # Compared, since of two threads that learn at once the slower one can overwrite what the other has stored.
+        learned = {key: of_key for key, of_key in paths.items() if of_key != known.get(key)}
+        _known.update(learned)
+        if not learned:
             merged = {lookup: [found[range_] for range_ in lookup.ranges if range_ in found] for lookup in distinct}
             ordered = {
                 lookup: lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))

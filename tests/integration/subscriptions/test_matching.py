@@ -195,6 +195,21 @@ def test_unused_paths_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(statements) == [50] * (PATIENCE - 1) + [2] * 3
 
 
+def test_a_path_that_another_thread_has_overwritten_is_learned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    event_type = factories.event_type()
+    many(40, event_type, filter=f"{STATE} = '{{}}'")
+    assert len(matched(new(event_type, b'{"state": "7"}'))[0]) == 1
+    former = dict(matching._known)
+    made = many(20, event_type, filter=f"{TEAM} = '{{}}'")
+    message = new(event_type, headers=[("X-Team", "7")])
+    assert matched(message) == [[made[7].pk]]
+    matching._known.update(former)  # as by a thread that learned before this one and stored what it knew after it
+    with explained_statements(monkeypatch) as statements:
+        for _ in range(2):
+            assert matched(message) == [[made[7].pk]]
+    assert read(statements) == [20, 1, 1]
+
+
 @pytest.mark.behaviour("3.7")
 def test_a_change_counts_from_the_next_publish_on() -> None:
     event_type = factories.event_type()
