@@ -50,7 +50,11 @@ def do_chores() -> None:
 @shared_task(name="delivery.maintain")
 def maintain() -> None:
     """Make partitions ahead and drop those past retention."""
-    periodic.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
+    periodic.maintain(
+        keep_days=settings.RETENTION_DAYS,
+        callback_days=settings.CALLBACK_DAYS,
+        until_summarized=settings.SUMMARIES,
+    )
 
 
 @worker_ready.connect

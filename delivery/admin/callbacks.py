@@ -38,7 +38,7 @@ StageFilter: Final = choice_filter(
     "stage",
     "stage",
     {
-        "waiting": ("Not replied to yet", lambda rows: rows.filter(reply=None, expires_at__gt=Now())),
+        "waiting": ("Not replied to yet", lambda rows: in_state(rows, CallbackState.WAITING, now=timezone.now())),
         "in_flight": ("Reply being delivered", lambda rows: in_state(rows, CallbackState.REPLIED, now=timezone.now())),
         "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
         "failed": ("Reply failed", lambda rows: in_state(rows, CallbackState.FAILED, now=timezone.now())),

@@ -112,7 +112,9 @@ class CallbackSerializer(serializers.Serializer[Any]):
     depth = serializers.IntegerField(source="callback.depth", help_text="Its place in a chain of callbacks.")
     created_at = serializers.DateTimeField(source="callback.created_at")
     expires_at = serializers.DateTimeField(
-        source="callback.expires_at", help_text="Until when replies are accepted and delivered."
+        source="callback.expires_at",
+        allow_null=True,
+        help_text="Until when replies are accepted and delivered. Null: an endpoint may still get the job.",
     )
     replied_at = serializers.DateTimeField(source="callback.replied_at", allow_null=True)
     reply_id = serializers.IntegerField(

@@ -42,7 +42,7 @@ class CallbackTerms:
     keys: Keyring
     """Tokens are encrypted with these."""
     days: int
-    """How long an endpoint may take to reply, and how long delivering the reply is tried."""
+    """How long an endpoint may take to reply once its group has ended, and how long delivering the reply is tried."""
     egress: EgressPolicy
     """Where replies may go."""
 

@@ -13,7 +13,7 @@ from subscriptions.endpoints import check_reach
 
 OWN: Final = """
 WITH RECURSIVE chain AS (
-  SELECT token_hash, id, depth, expires_at <= clock_timestamp() AS is_expired, reply_id, parent_id
+  SELECT token_hash, id, depth, (expires_at <= clock_timestamp()) IS TRUE AS is_expired, reply_id, parent_id
     FROM delivery_callback WHERE token_hash = ANY(%s)
   UNION ALL
   SELECT o.token_hash, o.id, o.depth, o.is_expired, c.reply_id, c.parent_id
@@ -30,15 +30,11 @@ SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
 
 CREATE: Final = """
 INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash,
-                               token_sealed, expires_at)
-SELECT n.group_id, n.message_id, n.event_type_id, n.publisher_id, n.url, n.parent_id, n.depth, n.token_hash,
-       n.encrypted, LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
-  FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(publishers)s::bigint[],
-              %(urls)s::text[], %(parents)s::bigint[], %(depths)s::int[], %(hashes)s::bytea[], %(encrypted)s::bytea[])
-         AS n (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash, encrypted)
-  LEFT JOIN delivery_callback p ON p.id = n.parent_id
+                               token_sealed)
+SELECT * FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(publishers)s::bigint[],
+                     %(urls)s::text[], %(parents)s::bigint[], %(depths)s::int[], %(hashes)s::bytea[],
+                     %(encrypted)s::bytea[])
 """
-"""A callback that is passed on to another expires no later than that one."""
 
 
 class CallbackTarget(NamedTuple):
@@ -128,4 +124,4 @@ def create_callbacks(requests: Sequence[CallbackRequest], terms: CallbackTerms) 
         "hashes": [hash_of(token) for token in tokens],
         "encrypted": [encrypted_token(token, terms.keys) for token in tokens],
     }
-    rows(CREATE, {**columns, "days": terms.days})
+    rows(CREATE, columns)

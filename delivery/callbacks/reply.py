@@ -19,7 +19,7 @@ WITH RECURSIVE chain AS (
   SELECT id, parent_id FROM delivery_callback WHERE token_hash = %s
   UNION ALL
   SELECT c.id, c.parent_id FROM chain JOIN delivery_callback c ON c.id = chain.parent_id)
-SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_fingerprint
+SELECT c.id, c.url, (c.expires_at <= clock_timestamp()) IS TRUE, c.reply_id, c.reply_fingerprint
   FROM (SELECT id FROM chain LIMIT %s) chain JOIN delivery_callback c ON c.id = chain.id
  ORDER BY c.depth DESC FOR NO KEY UPDATE OF c
 """
@@ -164,6 +164,8 @@ def send_again(delivery_id: int, reply_id: int, *, days: int) -> list[int]:
 def _earlier(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int | None, list[int]]:
     """Return the id of this reply if it is stored already, and the chain's callbacks without a reply.
 
+    Only the callback that was replied to may not have expired: its endpoint may have got its job later than the others.
+
     Raises what `reply` raises.
     """
     if not chain:
@@ -174,7 +176,8 @@ def _earlier(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int | None
             return callback.reply_id, unanswered
         if callback.reply_id is not None:
             raise CallbackAnswered("This callback has had another reply; the first one counts.")
-        if callback.is_expired or (callback is chain[-1] and not callback.url):
+        is_late = callback is chain[0] and callback.is_expired
+        if is_late or (callback is chain[-1] and not callback.url):
             raise CallbackExpired("The time for a reply is over.")
         unanswered.append(callback.id)
     return None, unanswered

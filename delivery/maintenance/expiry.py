@@ -103,16 +103,32 @@ DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id
 """
 """A second look, with the lines locked: one whose reply was resubmitted before that has a hold again."""
 
+START: Final = f"""
+WITH ended AS MATERIALIZED (
+  SELECT c.id, c.group_id FROM delivery_callback c
+   WHERE c.expires_at IS NULL AND c.id > %(after)s
+     AND NOT EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = c.group_id)
+   ORDER BY c.id LIMIT {SLICE})
+UPDATE delivery_callback c SET expires_at = %(now)s::timestamptz + make_interval(days => %(days)s::int)
+  FROM ended e WHERE c.id = e.id AND c.group_id = e.group_id AND c.expires_at IS NULL
+RETURNING c.id
+"""
+"""While its group is open, an endpoint may still be given its address. A resubmit makes it that of another group."""
+
 FORGET: Final = f"""
 DELETE FROM delivery_callback WHERE id IN (
   SELECT c.id FROM delivery_callback c
    WHERE c.expires_at <= %s::timestamptz - make_interval(days => %s::int)
      AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.callback_id = c.id)
      AND NOT EXISTS (SELECT FROM delivery_callback o WHERE o.parent_id = c.id)
+     AND NOT EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = c.group_id)
    ORDER BY c.expires_at LIMIT {SLICE})
 RETURNING id
 """
-"""The last of a chain first. Others may outlive the callback that they lead to, whose reply had fewer days."""
+"""The last of a chain first. Others may outlive the callback that they lead to.
+
+A group may still be open although an endpoint has replied: each of its requests has the address.
+"""
 
 
 def expire_replies() -> int:
@@ -129,6 +145,14 @@ def remove_ended_lines() -> int:
             if not ended:
                 return removed
             removed, last = removed + len(rows(LET_GO, [ended])), max(ended)
+
+
+def start_reply_times(*, days: int) -> int:
+    """Give callbacks whose group has ended `days` from now for a reply; return their number."""
+    started, last = 0, 0
+    while found := rows(START, {"after": last, "now": BELIEVED_CLOCK.now(), "days": days}):
+        started, last = started + len(found), max(callback_id for (callback_id,) in found)
+    return started
 
 
 def forget_callbacks(*, keep_days: int) -> int:

@@ -179,12 +179,17 @@ class PeriodicJobs(_Stoppable):
 
 
 def maintain(
-    *, keep_days: int, until_summarized: bool = False, is_stopping: Callable[[], bool] = lambda: False
+    *,
+    keep_days: int,
+    callback_days: int,
+    until_summarized: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
 
-    Finished days are kept for `keep_days`, and `until_summarized` if that is set. While the clock is not believed, its
-    day may be wrong: then only the partitions for the ids that are given are created, which a restored dump may lack.
+    Finished days are kept for `keep_days`, and `until_summarized` if that is set. Endpoints have `callback_days` for a
+    reply once their group has ended. While the clock is not believed, its day may be wrong: then only the partitions
+    for the ids that are given are created, which a restored dump may lack.
 
     A job that fails stops no other.
 
@@ -200,6 +205,7 @@ def maintain(
         "open_days": partial(partitions.open_days, now.date()),
         "expire_replies": expiry.expire_replies,
         "remove_ended_lines": expiry.remove_ended_lines,
+        "start_reply_times": partial(expiry.start_reply_times, days=callback_days),
         "forget_callbacks": partial(expiry.forget_callbacks, keep_days=keep_days),
         "delete_old_records": partial(delete_old_records, keep_days=keep_days),
         "forget_former_secrets": partial(forget_former_secrets, now),
@@ -228,10 +234,16 @@ def maintenance_pause(seconds_left: float) -> float:
 class Maintainer(_Stoppable):
     """A thread that maintains the tables now, every hour and as a day begins, even without Celery beat."""
 
-    def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
+    def __init__(
+        self, stopping: threading.Event, *, keep_days: int, callback_days: int, until_summarized: bool = False
+    ) -> None:
         super().__init__("maintainer", stopping)
         self._maintain_once = partial(
-            maintain, keep_days=keep_days, until_summarized=until_summarized, is_stopping=stopping.is_set
+            maintain,
+            keep_days=keep_days,
+            callback_days=callback_days,
+            until_summarized=until_summarized,
+            is_stopping=stopping.is_set,
         )
 
     def run(self) -> None:

@@ -62,7 +62,7 @@ class Migration(migrations.Migration):
                 ("token_hash", models.BinaryField(max_length=32, unique=True)),
                 ("token_sealed", broker_project.core.encryption.EncryptedColumn(purpose="callback token")),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("expires_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
                 ("reply_fingerprint", models.BinaryField(max_length=32, null=True)),
                 ("replied_at", models.DateTimeField(null=True)),
                 ("delivery_id", models.BigIntegerField(null=True)),
@@ -837,7 +837,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="callback",
-            index=models.Index(fields=["expires_at"], name="callback_expiry"),
+            index=models.Index(fields=["expires_at", "id"], name="callback_expiry"),
         ),
         migrations.AddIndex(
             model_name="callback",

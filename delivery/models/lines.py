@@ -65,8 +65,11 @@ class Callback(models.Model):
     token_hash = models.BinaryField(max_length=32, unique=True)
     token_sealed = EncryptedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash", needed_until="expires_at")
     created_at = models.DateTimeField(db_default=Now())
-    expires_at = models.DateTimeField()
-    """Until when it may be replied to; once it has been, until when the reply is tried to be delivered."""
+    expires_at = models.DateTimeField(null=True)
+    """Until when it may be replied to; once it has been, until when the reply is tried to be delivered.
+
+    None while its group is open and nobody has replied: an endpoint may still get the job (contract 6.8).
+    """
     reply = models.ForeignKey(
         Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False, related_name="+"
     )
@@ -79,7 +82,7 @@ class Callback(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(name="callback_expiry", fields=["expires_at"]),
+            models.Index(name="callback_expiry", fields=["expires_at", "id"]),
             models.Index(name="callback_publisher", fields=["publisher", "id"]),
             models.Index(name="callback_parent", fields=["parent"], condition=Q(parent__isnull=False)),
             models.Index(name="callback_of_reply", fields=["reply"], condition=Q(reply__isnull=False)),

@@ -63,7 +63,7 @@ grouped AS (
   INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size)
   SELECT id, message_id, line_id, ARRAY[id], size FROM placed WHERE kind = 'QUEUE' ORDER BY id),
 called_back AS (
-  UPDATE delivery_callback c SET group_id = p.id
+  UPDATE delivery_callback c SET group_id = p.id, expires_at = NULL
     FROM (SELECT DISTINCT ON (group_id) group_id, id FROM placed WHERE kind = 'QUEUE' ORDER BY group_id, id) p
    WHERE c.group_id = p.group_id AND c.reply_id IS NULL),
 lined_up AS (
@@ -78,7 +78,7 @@ SELECT p.id, l.queue, p.line_id, p.is_pulled
 """Messages are locked first: their day is not dropped before the new deliveries need it.
 
 Left out are deliveries whose message is gone or whose subscription is not ACTIVE. A QUEUE delivery is a group of its
-own, at the sender of its message; a reply expected of its old group is expected of it.
+own, at the sender of its message; a reply expected of its old group is expected of it, and has its days once it ends.
 """
 
 

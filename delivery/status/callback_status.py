@@ -76,7 +76,7 @@ def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: dateti
     """Filter callbacks by state."""
     match state:
         case CallbackState.WAITING:
-            return callbacks.filter(reply=None, expires_at__gt=now)
+            return callbacks.filter(Q(expires_at=None) | Q(expires_at__gt=now), reply=None)
         case CallbackState.PASSED_ON:
             return callbacks.filter(reply__isnull=False, delivery_id=None)
         case CallbackState.REPLIED:
@@ -101,7 +101,8 @@ def _ended_as(state: CallbackState) -> Q:
 
 def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> CallbackState:
     if callback.reply_id is None:
-        return CallbackState.EXPIRED if callback.expires_at <= now else CallbackState.WAITING
+        is_expired = callback.expires_at is not None and callback.expires_at <= now
+        return CallbackState.EXPIRED if is_expired else CallbackState.WAITING
     if callback.delivery_id is None:
         return CallbackState.PASSED_ON
     if delivery is None:

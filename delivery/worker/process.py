@@ -80,7 +80,9 @@ class Worker(threading.Thread):
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
-        self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
+        self._maintainer = Maintainer(
+            self._stopping, keep_days=keep_days, callback_days=terms.days, until_summarized=until_summarized
+        )
         self._periodic_jobs = PeriodicJobs(self._stopping, egress)
 
     def run(self) -> None:

@@ -285,7 +285,6 @@ def test_our_own_address_is_resolved_when_publishing(client: Client, wanted_job:
         assert publish_job(client_of(), url).status_code == 202
     passed_on = Callback.objects.exclude(pk=first.pk)
     assert [(one.url, one.parent_id, one.depth) for one in passed_on] == [("", first.pk, 2)] * 2
-    assert {one.expires_at for one in passed_on} == {first.expires_at}, "it lives no longer than its parent"
 
 
 @pytest.mark.behaviour("6.9", "6.10")
@@ -371,7 +370,7 @@ def test_a_callback_shows_its_url_and_status(client: Client, callback: Callback)
     first = {"url": REPLY_URL, "parent_id": None, "depth": 1, "reply_id": None, "delivery": None}
     told = {"id": callback.pk, "message_id": callback.message_id, "state": "WAITING", **first}
     assert {name: value for name, value in shown.items() if not name.endswith("_at")} == told
-    assert (shown["created_at"] < shown["expires_at"], shown["replied_at"]) == (True, None)
+    assert (shown["expires_at"], shown["replied_at"]) == (None, None), "an endpoint may still get the job"
 
 
 def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callback: Callback) -> None:

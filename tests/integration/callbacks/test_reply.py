@@ -183,10 +183,14 @@ def test_one_of_several_simultaneous_replies_counts(
     assert Message.objects.filter(answers__isnull=False).count() == 1
 
 
-def test_a_chain_ends_when_its_parent_has_expired(client: Client, callback: Callback) -> None:
-    child = create_callback(client, callback_address(callback))
-    Callback.objects.filter(pk=callback.pk).update(expires_at=Now())
-    assert problem_of(post_reply(child)) == (410, "callback_expired")
+@pytest.mark.behaviour("6.9")
+def test_each_callback_of_a_chain_has_its_own_time(client: Client, callback: Callback) -> None:
+    late, child = (create_callback(client, callback_address(callback)) for _ in range(2))
+    Callback.objects.filter(pk__in=[callback.pk, late.pk]).update(expires_at=Now())
+    for expired in (callback, late):
+        assert problem_of(post_reply(expired)) == (410, "callback_expired")
+    reply_id = post_reply(child).json()["id"]
+    assert {*Callback.objects.exclude(pk=late.pk).values_list("reply_id", flat=True)} == {reply_id}
 
 
 @pytest.mark.behaviour("6.10")

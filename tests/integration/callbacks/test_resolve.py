@@ -17,13 +17,13 @@ from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import DueLine, due_lines
 from delivery.maintenance import expiry, periodic
-from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines, start_reply_times
 from delivery.models import OPEN_SHELF, Callback, Delivery, Hold, Lane, Line, PageRead
 from delivery.operations import cancel, cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
 from delivery.worker import leases
-from subscriptions.models import Publisher, Subscription
+from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import broker, factories
 from tests.support.api import (
     JOB_EVENT,
@@ -39,7 +39,7 @@ from tests.support.api import (
 from tests.support.behaviours import close, kill_sender, noting, reset
 from tests.support.broker import Worker
 
-THERE = "/done"
+WORK, THERE = "/work", "/done"
 POISON = "its request ended the process that sent nothing else (SIGKILL)"
 
 DAY = timedelta(days=1)
@@ -119,6 +119,10 @@ def resubmit(delivery: Delivery, **edit: str) -> tuple[int, Any]:
 def state_of(callback: Callback) -> str:
     (shown,) = client_of().get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"]
     return str(shown["state"])
+
+
+def ids_in(state: str) -> list[int]:
+    return [one["id"] for one in client_of().get(f"/api/v1/callbacks?state={state}").json()["items"]]
 
 
 @pytest.mark.behaviour("6.8", "5.8")
@@ -389,6 +393,67 @@ def grow_older(days: int) -> None:
     Callback.objects.update(created_at=F("created_at") - days * DAY, expires_at=F("expires_at") - days * DAY)
 
 
+def end_jobs() -> None:
+    """Cancel all jobs, and start the time for replies that are still expected."""
+    cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
+    start_reply_times(days=KEPT_DAYS)
+
+
+def maintain_now() -> None:
+    periodic.maintain(keep_days=KEPT_DAYS, callback_days=KEPT_DAYS)
+
+
+@pytest.fixture
+def waiting(storage: None, publisher: Publisher, client: Client, receiver: Receiver) -> Callback:
+    """The callback of a job that no endpoint has been sent yet."""
+    job = factories.event_type(JOB_EVENT, EventKind.QUEUE)
+    factories.subscription(event_type=job, endpoint=receiver.url(WORK))
+    return create_callback(client, receiver.url(THERE))
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.parametrize(("days", "state", "status_code"), [(13, "WAITING", 201), (14, "EXPIRED", 410)])
+def test_an_endpoint_has_fourteen_days_from_when_it_gets_the_job(
+    waiting: Callback, receiver: Receiver, days: int, state: str, status_code: int
+) -> None:
+    grow_older(100)
+    maintain_now()
+    assert (state_of(waiting), ids_in("WAITING")) == ("WAITING", [waiting.pk])
+    broker.run_worker_until_done()
+    (request,) = receiver.of(WORK)
+    assert request.headers["callbackurl"] == callback_address(waiting)
+    maintain_now()
+    grow_older(days)
+    assert (state_of(waiting), ids_in(state)) == (state, [waiting.pk])
+    assert post_reply(waiting).status_code == status_code
+
+
+@pytest.mark.behaviour("5.8", "6.8")
+def test_the_endpoint_of_a_resubmitted_job_has_its_days_again(waiting: Callback, receiver: Receiver) -> None:
+    receiver.on(WORK, answer(404), answer(200))
+    broker.run_worker_until_done()
+    maintain_now()
+    grow_older(20)
+    assert state_of(waiting) == CallbackState.EXPIRED
+    assert resubmit(Delivery.objects.get(message=waiting.message_id))[0] == 201
+    grow_older(100)
+    maintain_now()
+    broker.run_worker_until_done()
+    waiting.refresh_from_db()
+    assert {one.headers["callbackurl"] for one in receiver.of(WORK)} == {callback_address(waiting)}
+    assert post_reply(waiting).status_code == 201
+
+
+def test_a_callback_is_kept_while_its_group_is_open(callback: Callback) -> None:
+    post_reply(callback)
+    grow_older(100)
+    expire_replies()
+    remove_ended_lines()
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 0, "the job is sent with its address, though it has had a reply"
+    end_jobs()
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 1
+
+
 def reply_line() -> Line:
     return Line.objects.get(lane=Lane.CALLBACK)
 
@@ -412,6 +477,7 @@ def test_a_reply_that_is_not_delivered_in_fourteen_days_expires(callback: Callba
 
 @pytest.mark.behaviour("6.8", "6.10")
 def test_a_callback_without_a_reply_expires_after_fourteen_days(callback: Callback) -> None:
+    end_jobs()
     grow_older(14)
     assert expire_replies() == 0
     assert problem_of(post_reply(callback)) == (410, "callback_expired")
@@ -443,6 +509,7 @@ def test_the_line_of_a_finished_reply_is_deleted(callback: Callback) -> None:
 
 
 def test_callbacks_that_ended_long_ago_are_deleted(callback: Callback) -> None:
+    end_jobs()
     grow_older(14 + KEPT_DAYS - 1)
     assert forget_callbacks(keep_days=KEPT_DAYS) == 0
     grow_older(1)
@@ -452,6 +519,7 @@ def test_callbacks_that_ended_long_ago_are_deleted(callback: Callback) -> None:
 
 def test_a_callback_with_an_undelivered_reply_is_not_deleted(callback: Callback) -> None:
     post_reply(callback)
+    end_jobs()
     grow_older(100)
     assert forget_callbacks(keep_days=KEPT_DAYS) == 0
 
@@ -465,6 +533,7 @@ def test_a_chain_is_forgotten_slice_by_slice(
         chain.append(create_callback(client, callback_address(chain[-1])))
     if replied:
         post_reply(chain[-1])
+    end_jobs()
     grow_older(100)
     expire_replies()
     remove_ended_lines()
@@ -476,6 +545,7 @@ def test_a_callback_is_kept_as_long_as_one_that_leads_to_it(
     storage: None, client: Client, callback: Callback, settings: Any
 ) -> None:
     create_callback(client, callback_address(callback))
+    end_jobs()
     settings.CALLBACK_DAYS = 1
     post_reply(callback)
     grow_older(1 + KEPT_DAYS)
@@ -488,8 +558,9 @@ def test_a_callback_is_kept_as_long_as_one_that_leads_to_it(
 
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
     post_reply(callback)
+    end_jobs()
     grow_older(100)
-    periodic.maintain(keep_days=KEPT_DAYS)
+    maintain_now()
     assert Delivery.objects.get(subscription=None).status == DeliveryStatus.EXPIRED
     assert not Callback.objects.exists()
     assert not Line.objects.filter(lane=Lane.CALLBACK).exists()

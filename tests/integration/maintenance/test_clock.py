@@ -148,7 +148,7 @@ def all_that_ends() -> None:
 def end_what_is_over() -> list[int]:
     """Do what goes by time alone; return how many of each kind are left."""
     run_periodic_jobs()
-    maintain(keep_days=14)
+    maintain(keep_days=14, callback_days=14)
     others = (IdempotencyKey.objects, FormerSecret.objects, LineEvent.objects, MinuteTotal.objects.filter(deliveries=1))
     return [Delivery.objects.open().count(), *(one.count() for one in others)]
 
@@ -202,7 +202,7 @@ def test_days_of_the_ids_that_are_given_are_opened_before_the_clock_is_believed(
     last = leaf_of(MESSAGES, today() + timedelta(days=DAYS_AHEAD))
     execute(f"DROP TABLE IF EXISTS {last}")
     jump(HOURS)
-    maintain(keep_days=14)
+    maintain(keep_days=14, callback_days=14)
     assert execute("SELECT to_regclass(%s) IS NOT NULL", [last]) == [(True,)]
 
 

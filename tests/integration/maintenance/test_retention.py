@@ -173,9 +173,9 @@ def test_workers_with_another_retention_are_refused(storage: None, monkeypatch: 
 
 
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
-    maintain(keep_days=MAX_DAYS)
+    maintain(keep_days=MAX_DAYS, callback_days=14)
     assert StorageDay.objects.filter(day=past).exists()
-    maintain(keep_days=KEEP_DAYS)
+    maintain(keep_days=KEEP_DAYS, callback_days=14)
     assert not StorageDay.objects.filter(day=past).exists()
     assert drop() == []
 
@@ -338,7 +338,7 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
 
 def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     stopping = threading.Event()
-    maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
+    maintainer = Maintainer(stopping, keep_days=KEEP_DAYS, callback_days=14)
     maintainer.wait_until_stopped()
     with elsewhere.transaction():
         elsewhere.execute("LOCK TABLE delivery_attempt IN ACCESS SHARE MODE")
@@ -355,7 +355,7 @@ def test_a_job_of_maintenance_that_fails_stops_no_other(past: dt.date, monkeypat
     monkeypatch.setattr(expiry, "expire_replies", lambda: int("a defect"))
     monkeypatch.setattr(expiry, "forget_callbacks", lambda **_: rows("SELECT 1 / 0"))
     with pytest.raises(MaintenanceFailed, match="expire_replies, forget_callbacks"):
-        maintain(keep_days=KEEP_DAYS)
+        maintain(keep_days=KEEP_DAYS, callback_days=14)
     assert not StorageDay.objects.filter(day=past).exists()
 
 
@@ -393,7 +393,7 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
         wait_until(lambda: len(receiver.log) > 10)
         broker.inactivate(wanted)
         for _ in range(3):  # two days each
-            maintain(keep_days=KEEP_DAYS)
+            maintain(keep_days=KEEP_DAYS, callback_days=14)
         type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
         done.set()
         publisher.join(PATIENCE_SECONDS)
@@ -489,14 +489,14 @@ def warnings(logged: list[Any]) -> list[list[str]]:
 
 
 def test_a_day_past_its_time_waits_for_its_summary_and_that_of_the_next_day(unsummarized_day: dt.date) -> None:
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (is_kept(unsummarized_day), days_kept()) == (True, [unsummarized_day])
     summarize(unsummarized_day)
     with structlog.testing.capture_logs() as logged:
-        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (is_kept(unsummarized_day), warnings(logged)) == (True, [])  # the next day has no summary
     summarize(unsummarized_day + DAY)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (is_kept(unsummarized_day), days_kept()) == (False, [])
 
 
@@ -507,10 +507,10 @@ def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand
     StorageDay.objects.create(day=before)
     open_days(before, ahead=0)
     summarize(unsummarized_day, unsummarized_day + DAY)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (is_kept(unsummarized_day), days_kept()) == (True, [before])
     summarize(before)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (is_kept(before), is_kept(unsummarized_day)) == (False, False)
 
 
@@ -519,26 +519,26 @@ def test_after_an_outage_the_next_day_is_the_one_on_which_the_broker_ran_again(u
     opened_then = [long_ago + number * DAY for number in range(1 + DAYS_AHEAD)]
     StorageDay.objects.bulk_create([StorageDay(day=day) for day in opened_then])
     summarize(*opened_then)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert is_kept(long_ago)
     summarize(unsummarized_day, unsummarized_day + DAY)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert not is_kept(long_ago)
 
 
 def test_where_no_summaries_are_wanted_nothing_waits_for_them(unsummarized_day: dt.date) -> None:
-    maintain(keep_days=KEEP_DAYS, until_summarized=False)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=False)
     assert (is_kept(unsummarized_day), days_kept()) == (False, [])
 
 
 def test_a_kept_day_is_logged_once_a_day(unsummarized_day: dt.date) -> None:
     with structlog.testing.capture_logs() as logged:
-        maintain(keep_days=KEEP_DAYS, until_summarized=True)
-        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert warnings(logged) == [[str(unsummarized_day)]]
     StorageDay.objects.update(kept_on=today() - DAY)
     with structlog.testing.capture_logs() as logged:
-        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert warnings(logged) == [[str(unsummarized_day)]]
 
 
@@ -548,11 +548,11 @@ def test_the_list_of_runs_names_what_is_kept(unsummarized_day: dt.date, admin: C
 
     said = f"Kept beyond their retention until they are summarized: {unsummarized_day}."
     assert said not in page()
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert said in page()
 
 
 def test_a_day_dropped_before_summaries_were_enabled_waits_for_none(unsummarized_day: dt.date) -> None:
     StorageDay.objects.filter(day=unsummarized_day).update(dropped_at=Now())
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    maintain(keep_days=KEEP_DAYS, callback_days=14, until_summarized=True)
     assert (StorageDay.objects.filter(day=unsummarized_day).exists(), days_kept()) == (False, [])

@@ -220,7 +220,7 @@ def test_finished_replays_are_deleted_with_the_deliveries_of_their_time(shop: Su
         )
     running = replays.start_replay(replays.of(shop))
     Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
-    maintain(keep_days=14)
+    maintain(keep_days=14, callback_days=14)
     assert {*Replay.objects.values_list("created_by", flat=True)} == {"recent", "running"}
     assert [one.accepted for one in VolatileCount.objects.all()] == [13]
 

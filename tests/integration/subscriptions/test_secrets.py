@@ -157,7 +157,7 @@ def test_expired_secrets_do_not_count_and_are_deleted(storage: None) -> None:
         rotated(made)
     FormerSecret.objects.filter(pk__in=FormerSecret.objects.order_by("pk")[:2]).update(signs_until=Now())
     assert rotated(made).status_code == 200
-    maintain(keep_days=14)
+    maintain(keep_days=14, callback_days=14)
     assert FormerSecret.objects.count() == 2
 
 
