@@ -63,7 +63,7 @@ class Callback(models.Model):
     depth = models.PositiveSmallIntegerField(default=1, db_default=1)
     """Its place in a chain of callbacks, from 1 on."""
     token_hash = models.BinaryField(max_length=32, unique=True)
-    token_sealed = EncryptedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash", needed_until="expires_at")
+    token_sealed = EncryptedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True)
     """Until when it may be replied to; once it has been, until when the reply is tried to be delivered.
