@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from broker_project.core.db import rows
 from broker_project.stack.load.receiver import Receiver, answer, hang, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery.models import Attempt, Delivery, Message
+from delivery.models import Announcement, Attempt, Delivery, Message
 from delivery.sync import call, caller
 from delivery.sync.caller import MAX_CALLS
 from subscriptions.models import EventKind, EventType, Status, Subscription
@@ -58,6 +58,14 @@ def test_a_call_is_recorded(client: Client, asked: Subscription, receiver: Recei
     assert bytes(attempt.answer_excerpt) == b"x" * 1024
     assert bytes(attempt.answer_headers).startswith(b"HTTP/1.1 409 ")
     assert message.published_at == attempt.started_at <= (delivery.finished_at or attempt.started_at)
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_failed_call_is_not_announced(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    factories.subscription(event_pattern="Broker.*")
+    receiver.on(SYNC_PATH, answer(404))
+    assert (publish(client).status_code, Delivery.objects.get().status) == (404, "FAILED")
+    assert not Announcement.objects.exists(), "its publisher has the answer"
 
 
 @pytest.mark.behaviour("7.2")
