@@ -47,6 +47,7 @@ Ready = Generator[Step, Reply, Outgoing | None]
 """Returns what is sent, None if nothing is."""
 
 NOTHING: Final = SideEffects()
+END_ANNOUNCED: Final = SideEffects(announces=True)
 ANNOUNCED: Final = frozenset({Decision.REJECTED, Decision.FAILED, Decision.SUSPEND})
 
 
@@ -240,7 +241,6 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, outcome: Outcome, deci
     moves = decision is (Decision.SUSPEND if line.is_retry_line else Decision.RETRY_LANE)
     # A retry line never holds or defers a delivery, also where the default policy would.
     has_retry_action = decision is not Decision.DELIVERED and (policy.terms is not None or line.is_retry_line)
-    event_type = delivery.content.event_type  # empty: the reply to a callback (contract 5.7)
     side_effects = SideEffects(
         to_line_id=line.claim.sibling_line_id if moves else None,
         suspends=suspends,
@@ -248,7 +248,7 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, outcome: Outcome, deci
         diverts=diverts,
         config_version=delivery.destination.config_version if suspends or diverts else None,
         probe=policy.terms.probe_seconds if suspends and policy.terms else None,
-        announces=(half_open or decision in ANNOUNCED) and bool(event_type) and not is_own(event_type),
+        announces=(half_open or decision in ANNOUNCED) and not is_own(delivery.content.event_type),
         meaning=decision.retry_action if has_retry_action else None,
     )
     return None if side_effects == NOTHING else side_effects
@@ -321,8 +321,8 @@ def is_poison(sent: RequestSent) -> bool:
 def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settlement:
     """Return what is recorded of a request that was taken, or of a poison message (contract 4.19).
 
-    That is held; a reply, whose line has nothing else, is a dead letter instead, which can be resubmitted. The
-    beginning of its answer is without secrets.
+    That is held; a reply, whose line has nothing else, is a dead letter instead, which is announced (5.7) and can be
+    resubmitted. The beginning of its answer is without secrets.
     """
     answer, to, is_ended = sent.answer, delivery.destination, is_poison(sent)
     status = DeliveryStatus.DELIVERED
@@ -348,4 +348,5 @@ def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settle
         group_id=delivery.group_id,
         message_id=delivery.content.message_id,
         subscriber=to.subscriber,
+        side_effects=END_ANNOUNCED if status is DeliveryStatus.FAILED else None,
     )

@@ -202,7 +202,7 @@ async def _read(reader: asyncio.StreamReader) -> Received:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")[:-2]
     method, path, _ = first.split(" ")
-    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    headers = {name.lower(): value.strip() for name, value in (line.split(":", 1) for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     return Received(method, path, headers, body, time.monotonic())
 

@@ -23,7 +23,7 @@ from delivery.operations import cancel, cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
 from delivery.worker import leases
-from subscriptions.models import EventKind, Publisher, Subscription
+from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests.support import broker, factories
 from tests.support.api import (
     JOB_EVENT,
@@ -108,6 +108,27 @@ def test_answers_that_end_a_reply(
     assert (ended.status, broker.attempts_of(ended.pk)) == (becomes, [(1, status)])
     state = client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"]
     assert state == (CallbackState.DELIVERED if becomes == "DELIVERED" else CallbackState.REFUSED)
+
+
+def announced_end(receiver: Receiver) -> tuple[str, int, int, str]:
+    """Wait for the event about a reply that has ended; return its type, and the delivery, callback and reason in it."""
+    wait_until(lambda: receiver.of("/ops"))
+    (event,) = receiver.of("/ops")
+    says = orjson.loads(event.body)
+    return event.headers["broker-event-type"], says["delivery"], says["callback"], says["reason"]
+
+
+@pytest.mark.behaviour("5.7", "6.8")
+@pytest.mark.parametrize("has_type", [True, False])
+def test_a_refused_reply_is_announced(pending: Callback, receiver: Receiver, worker: Worker, has_type: bool) -> None:
+    if not has_type:
+        Subscription.objects.all().delete()
+        EventType.objects.filter(name=JOB_EVENT).delete()
+    factories.subscription(endpoint=receiver.url("/ops"), event_pattern="Broker.Delivery.*")
+    receiver.on(THERE, answer(404))
+    post_reply(pending)
+    refused = wait_until_ended(pending)
+    assert announced_end(receiver) == ("Broker.Delivery.Rejected", refused.pk, pending.pk, "answered 404")
 
 
 def resubmit(delivery: Delivery, **edit: str) -> tuple[int, Any]:
@@ -303,9 +324,10 @@ def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiv
     assert (request.delivery_id, ended.status) == (ended.pk, DeliveryStatus.DELIVERED)
 
 
-@pytest.mark.behaviour("4.19", "6.8")
+@pytest.mark.behaviour("4.19", "5.7", "6.8")
 def test_a_reply_that_ends_the_process_that_sends_it_is_a_dead_letter(pending: Callback, receiver: Receiver) -> None:
     senders: list[int] = []
+    factories.subscription(endpoint=receiver.url("/ops"), event_pattern="Broker.Delivery.*")
     receiver.on(THERE, noting(senders.append, kill_sender), noting(senders.append, answer()))
     post_reply(pending)
     for _ in range(2):
@@ -315,6 +337,7 @@ def test_a_reply_that_ends_the_process_that_sends_it_is_a_dead_letter(pending: C
         dead = wait_until_ended(pending)
         assert (dead.status, dead.reason, dead.uncertain) == (DeliveryStatus.FAILED, POISON, True)
         assert (state_of(pending), broker.attempts_of(dead.pk)) == ("FAILED", [(1, None)])
+        assert announced_end(receiver) == ("Broker.Delivery.Failed", dead.pk, pending.pk, POISON)
         assert resubmit(dead)[0] == 201
         assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
     assert receiver.bodies(THERE) == [RESULT_BODY] * 2
