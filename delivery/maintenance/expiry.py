@@ -108,12 +108,15 @@ WITH ended AS MATERIALIZED (
   SELECT c.id, c.group_id FROM delivery_callback c
    WHERE c.expires_at IS NULL AND c.id > %(after)s
      AND NOT EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = c.group_id)
-   ORDER BY c.id LIMIT {SLICE})
+   ORDER BY c.expires_at, c.id LIMIT {SLICE})
 UPDATE delivery_callback c SET expires_at = %(now)s::timestamptz + make_interval(days => %(days)s::int)
   FROM ended e WHERE c.id = e.id AND c.group_id = e.group_id AND c.expires_at IS NULL
 RETURNING c.id
 """
-"""While its group is open, an endpoint may still be given its address. A resubmit makes it that of another group."""
+"""While its group is open, an endpoint may still be given its address. A resubmit makes it that of another group.
+
+In the order of the index, whose other entries are not read.
+"""
 
 FORGET: Final = f"""
 DELETE FROM delivery_callback WHERE id IN (

@@ -1,10 +1,12 @@
 """A reply on its way to the original URL, and how callbacks end (contract 6.8)."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 from django.db.models import F
 from django.db.models.functions import Now
@@ -38,6 +40,7 @@ from tests.support.api import (
 )
 from tests.support.behaviours import close, kill_sender, noting, reset
 from tests.support.broker import Worker
+from tests.support.database import do_and_disconnect, lock_waiters
 
 WORK, THERE = "/work", "/done"
 POISON = "its request ended the process that sent nothing else (SIGKILL)"
@@ -465,6 +468,19 @@ def test_the_endpoint_of_a_resubmitted_job_has_its_days_again(waiting: Callback,
     waiting.refresh_from_db()
     assert {one.headers["callbackurl"] for one in receiver.of(WORK)} == {callback_address(waiting)}
     assert post_reply(waiting).status_code == 201
+
+
+def test_the_time_for_a_reply_does_not_start_during_a_resubmit(
+    storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
+    elsewhere.execute("UPDATE delivery_callback SET group_id = group_id + 1, expires_at = NULL")
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(do_and_disconnect, lambda: start_reply_times(days=KEPT_DAYS))
+        wait_until(lambda: lock_waiters() == 1)
+        elsewhere.commit()
+    callback.refresh_from_db()
+    assert (started.result(), callback.expires_at) == (0, None)
 
 
 def test_a_callback_is_kept_while_its_group_is_open(callback: Callback) -> None:
