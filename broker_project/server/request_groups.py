@@ -7,6 +7,7 @@ is needed for each request.
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,9 +113,15 @@ class RequestGroups:
     The thread goes on with what has come meanwhile.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor, long_threads: ThreadPoolExecutor
+    ) -> None:
+        """Answer groups, and what waits for something else, in `threads`, and in few others what takes long itself."""
         self._loop = loop
         self._threads = threads
+        self._long_threads = long_threads
+        self._outage: tuple[float, Error] | None = None
+        """When one that takes long has last found the database away, in seconds, and why."""
         self._lock = Lock()
         self._waiting: deque[tuple[PendingRequest, asyncio.Future[None]]] = deque()
         self._expected = math.inf
@@ -198,9 +205,11 @@ class RequestGroups:
                     group |= late
                     give_up(failure, [pending.environ for pending in late])
                     read += _read_all(late)
+                asked = time.monotonic()
                 for pending, request, answer in read:
                     if isinstance(answer, DeferredAnswer) and answer.is_slow:
-                        self._threads.submit(self._answer_slowly, pending, request, answer, group[pending])
+                        threads = self._long_threads if answer.takes_long else self._threads
+                        threads.submit(self._answer_slowly, pending, request, answer, group[pending], asked)
                         slow[pending] = group[pending]
                     else:
                         _send(pending, request, answer)
@@ -221,10 +230,16 @@ class RequestGroups:
         request: WSGIRequest,
         answer: DeferredAnswer[Any, Any],
         future: "asyncio.Future[None]",
+        asked: float,
     ) -> None:
+        """Answer one; if the database was found away since it was `asked`, without waiting for it in turn."""
         try:
+            if self._outage and asked <= self._outage[0]:
+                answer.resolve(self._outage[1])
             with _finished(), answered_within(STATEMENT_SECONDS):
                 _send(pending, request, answer)
+            if isinstance(answer.failure, Error) and is_away(answer.failure):
+                self._outage = time.monotonic(), answer.failure
         finally:
             self._loop.call_soon_threadsafe(_set_done, [future])
 

@@ -39,10 +39,13 @@ has disconnected. The caller cancels the future when it no longer needs it."""
 FEW_THREADS: Final = max(2, settings.WEB_THREADS // 32)
 """For callers that show no key, such as people, and as many for callback replies: however much they ask for, others
 share Python with few of them."""
+LONG_THREADS: Final = 2
+"""For events that take seconds to store: with more, each would take longer, in a transaction that stays open."""
 HEALTH_SECONDS: Final = 1.0
 """How long an answer to a health check is given again."""
 
 _threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
+_long_threads = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="long")
 _strangers = ThreadPoolExecutor(FEW_THREADS, thread_name_prefix="stranger")
 _repliers = ThreadPoolExecutor(FEW_THREADS, thread_name_prefix="replier")
 _quotas = UploadQuotas(settings.UPLOADS_BYTES)
@@ -88,7 +91,7 @@ class RsgiApplication:
                 return
             request = _Request(environ_of(scope, headers, upload.body), upload, protocol, self._loop)
             if name := group_of(scope):
-                groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads))
+                groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads, _long_threads))
                 await groups.answered(request)
             else:
                 threads = _threads_for(request.environ)

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from delivery.publish.together import together
+from delivery.publish.together import TakesLong, together
 
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")
@@ -58,7 +58,12 @@ class DeferredAnswer(Generic[Asked, Result]):
     @property
     def is_slow(self) -> bool:
         """Whether making the answer may take long: something else has to be waited for first."""
-        return not isinstance(self._result, Exception) and self._is_slow(self._result)
+        return self.takes_long if isinstance(self._result, Exception) else self._is_slow(self._result)
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether what it asks for has not been done with the others; making the answer does it."""
+        return isinstance(self._result, TakesLong)
 
     def made(self) -> Any:
         """Make the answer, as DRF does."""
@@ -70,6 +75,8 @@ class DeferredAnswer(Generic[Asked, Result]):
         return view.finalize_response(view.request, answer)
 
     def _made(self) -> HttpResponseBase:
+        if self.takes_long:
+            (self._result,) = together(self.act, [self.asked])
         if isinstance(self._result, Exception):
             raise self._result
         return self._answer(self._result)

@@ -23,12 +23,12 @@ from delivery.publish.idempotency import Key, KeyUse, PublishInProgress, claim_k
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages, refresh_open, room_for
 from delivery.publish.routing import Route, routes_of
 from delivery.publish.store import Accepted, NewMessage, choose_and_store, store
-from delivery.publish.together import together
+from delivery.publish.together import TakesLong, together
 from subscriptions.credentials.keys import FoundKey
 from subscriptions.models import EventKind
 
 MAX_GROUP_DELIVERIES: Final = 10_000
-"""Publications that together would become more are stored one by one, since a statement has only seconds."""
+"""What does not fit in is published by itself afterwards, so that the others do not wait for it."""
 
 message_log: Final = structlog.get_logger("messages")
 """Silent unless `BROKER_LOG_MESSAGES` is set."""
@@ -36,10 +36,6 @@ message_log: Final = structlog.get_logger("messages")
 
 class NotAsRemembered(Exception):
     """Nothing is published, since what is remembered of a key and an event type has not been confirmed: look it up."""
-
-
-class GroupTooLarge(Exception):
-    """These publications would become too many deliveries in one transaction."""
 
 
 class KeyReusedError(Exception):
@@ -55,6 +51,7 @@ REFUSED_WITH: Final = (
     MoreThanMayBeOpen,
     PublishInProgress,
     RefusedItems,
+    TakesLong,
     TooManyDeliveries,
     TooManyOpenMessages,
 )
@@ -153,11 +150,26 @@ class _Progress:
         number = sum(1 for route in self.routes if route.matches)
         return room_for(number, publisher_id=self.publisher_id, limit=self.max_open)
 
+    def share_work(self, publications: int) -> None:
+        """Let its filters do what each of several publications may do in one transaction."""
+        for message in self.messages:
+            message.work.share(publications)
+
+    def check_work(self) -> None:
+        """Raise `TakesLong` if its filters have more to do than its share, which ends now."""
+        if any(message.work.is_used_up for message in self.new.values()):
+            raise TakesLong
+        self.share_work(1)
+
+    @property
+    def deliveries(self) -> int:
+        """How many its messages become together."""
+        return sum(len(route.matches) for route in self.routes)
+
     def check_size(self, max_deliveries: int) -> None:
         """Raise `TooManyDeliveries` if its messages together would become more."""
-        deliveries = sum(len(route.matches) for route in self.routes)
-        if deliveries > max_deliveries:
-            raise TooManyDeliveries(deliveries, max_deliveries)
+        if self.deliveries > max_deliveries:
+            raise TooManyDeliveries(self.deliveries, max_deliveries)
 
     @contextmanager
     def refusable(self) -> Iterator[None]:
@@ -272,8 +284,6 @@ def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> li
         keys = {key for one in progress for key in map(idempotency_key_of, one.messages) if key}
         opened = _routed(progress, *claim_keys(keys), rooms, terms)
         routes = [route for one in opened for route in one.routes]
-        if len(opened) > 1 and sum(len(route.matches) for route in routes) > MAX_GROUP_DELIVERIES:
-            raise GroupTooLarge
         new = [message for one in opened for message in one.new.values()]
         is_last = not any(one.targets for one in opened) and not any(map(idempotency_key_of, new))
         answers = iter(store(new, routes, terms.senders, is_last=is_last))
@@ -292,7 +302,11 @@ def _routed(
     rooms: ExitStack,
     terms: PublishTerms,
 ) -> dict[_Progress, set[int]]:
-    """Check each publication and find its routes; return the reservations of those that are accepted."""
+    """Check each publication and find its routes; return the reservations of those that are accepted.
+
+    Of several, what takes long is not: its filters have more to do than its share of what one publication may do, or it
+    is more deliveries than are left of `MAX_GROUP_DELIVERIES`.
+    """
     checked: list[_Progress] = []
     for one in progress:
         with one.refusable():
@@ -301,13 +315,20 @@ def _routed(
             in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
             refresh_open(one.publisher_id, one.max_open)  # it can take long, and from the routes on deletions wait
             checked.append(one)
+            one.share_work(len(progress))
     routes = iter(routes_of([message for one in checked for message in one.new.values()]))
     opened: dict[_Progress, set[int]] = {}
+    left = MAX_GROUP_DELIVERIES
     for one in checked:
         one.routes = [*islice(routes, len(one.new))]
         with one.refusable():
+            if len(progress) > 1:
+                one.check_work()
             one.check_size(terms.max_deliveries)
+            if len(progress) > 1 and one.deliveries > left:
+                raise TakesLong
             opened[one] = rooms.enter_context(one.room())
+            left -= one.deliveries
     return opened
 
 

@@ -9,6 +9,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class TakesLong(Exception):
+    """It would keep the others waiting: it is done by itself after them."""
+
+
 def together(
     act: Callable[[Sequence[Item]], Sequence[Result | Exception]], items: Sequence[Item]
 ) -> list[Result | Exception]:

@@ -39,11 +39,16 @@ class Work:
 
     def __init__(self) -> None:
         self.done = 0
+        self.limit = MAX_WORK
+
+    def share(self, publishes: int) -> None:
+        """Let it be at most the part that each of several publishes has together with the others."""
+        self.limit = MAX_WORK // publishes
 
     @property
     def is_used_up(self) -> bool:
         """Whether no more work may be done."""
-        return self.done > MAX_WORK
+        return self.done > self.limit
 
     def add(self, units: int) -> None:
         """Count work that is about to be done; raise `FilterFailed` if it is too much."""

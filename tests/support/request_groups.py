@@ -52,8 +52,9 @@ def run(answer: Callable[[RequestGroups], Coroutine[Any, Any, None]]) -> None:
     """Run a coroutine with groups that are answered in threads."""
 
     async def main() -> None:
-        with ThreadPoolExecutor(8) as threads:
-            await answer(RequestGroups(asyncio.get_running_loop(), threads))
+        with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(1) as long_threads:
+            await answer(RequestGroups(asyncio.get_running_loop(), threads, long_threads))
+            long_threads.submit(forget_connection)
             for _ in range(8):
                 threads.submit(forget_connection)
 

@@ -179,11 +179,11 @@ def test_those_who_wait_for_a_look_that_fails_do_not_look_in_turn(monkeypatch: p
         asked.release()
         return is_free(blocking=blocking)
 
-    def fail(*_: object) -> Any:
+    def fail(*arguments: object) -> Any:
         looks.append(1)
         for _ in range(4):
             assert asked.acquire(timeout=30)
-        away()
+        away(*arguments)
 
     monkeypatch.setattr(here, "_refreshing", SimpleNamespace(acquire=acquire, release=here._refreshing.release))
     monkeypatch.setattr(open_messages, "rows", fail)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -17,13 +18,16 @@ from broker_project.server import request_groups
 from broker_project.server.request_groups import RequestGroups
 from broker_project.stack.load.wait import wait_until
 from broker_project.wsgi import application
+from delivery.api import publish as publish_api
 from delivery.api.grouped_view import DeferredAnswer, resolve_all
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import check
 from delivery.publish import publish as publishing
-from delivery.publish.store import Accepted, NewMessage, choose_and_store
+from delivery.publish.publish import Publication, PublishTerms, publish_together
+from delivery.publish.store import Accepted, NewMessage, store
 from subscriptions.api.authentication import find_keys
 from subscriptions.credentials.keys import revoke
+from subscriptions.filters import document
 from subscriptions.models import ApiKey, EventKind, Publisher
 from subscriptions.publishable import Named, Publishable
 from tests.support import factories
@@ -163,6 +167,14 @@ def test_a_group_is_answered_and_stored_as_each_request_alone(
         call.send_alone()
     assert [comparable(call) for call in group] == [comparable(call) for call in each]
     assert stored_by(together) == stored_by(alone)
+
+
+async def in_one_group(groups: RequestGroups, calls: Sequence[Call]) -> None:
+    groups._running = request_groups.MAX_GROUPS  # until all have come
+    futures = [groups.answered(call) for call in calls]
+    groups._running = 0
+    groups._begin()
+    await asyncio.gather(*futures)
 
 
 @pytest.fixture
@@ -320,7 +332,7 @@ def test_a_statement_of_an_answer_that_takes_long_is_given_up_soon_too(
     assert allowed == [request_groups.STATEMENT_SECONDS]
 
 
-def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
+def test_what_would_make_a_group_too_large_is_stored_one_by_one(
     calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 9)
@@ -329,32 +341,69 @@ def test_a_group_that_would_become_too_many_deliveries_is_stored_one_by_one(
     assert Message.objects.count() == Delivery.objects.count() == 10
 
 
+def test_what_takes_long_holds_up_nobody_of_its_group(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 2)
+    may_go_on = threading.Event()
+
+    def publish_slowly(asked: Sequence[Publication], terms: PublishTerms) -> Any:
+        if len(asked) == 1:
+            may_go_on.wait()
+        return publish_together(asked, terms)
+
+    monkeypatch.setattr(publish_api, "publish_together", publish_slowly)
+
+    async def send(groups: RequestGroups) -> None:
+        in_group = asyncio.ensure_future(in_one_group(groups, calls[:4]))
+        while {call.status for call in calls[:2]} != {202}:
+            await asyncio.sleep(0.001)
+        assert not in_group.done()
+        may_go_on.set()
+        await in_group
+
+    run(send)
+    assert [call.status for call in calls[:4]] == [202] * 4
+    assert Message.objects.count() == Delivery.objects.count() == 4
+
+
 @pytest.mark.behaviour("11.5")
-def test_of_what_is_stored_one_by_one_only_the_first_waits_for_a_database_that_hangs(
+def test_of_what_takes_long_only_the_first_waits_for_a_database_that_is_away(
     calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 9)
+    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 2)
 
-    def store_counted(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted | None]:
-        asked.append(len(messages))
-        return choose_and_store(messages, *arguments, **terms)
+    def publish_counted(publications: Sequence[Publication], terms: PublishTerms) -> Any:
+        asked.append(len(publications))
+        if len(publications) == 1:
+            return [OperationalError("the database did not answer in time")]
+        return publish_together(publications, terms)
 
-    monkeypatch.setattr(publishing, "choose_and_store", store_counted)
-
-    def act() -> None:
-        with db.answered_within(1.0):
-            answer_group(calls)
-
-    with another_connection() as elsewhere:
-        elsewhere.execute("BEGIN; LOCK TABLE delivery_message")
-        thread = threading.Thread(target=do_and_disconnect, args=[act])
-        thread.start()
-        thread.join()
-        elsewhere.rollback()
-    assert {call.status for call in calls} == {503}
+    monkeypatch.setattr(publish_api, "publish_together", publish_counted)
+    run(lambda groups: in_one_group(groups, calls))
+    assert [call.status for call in calls] == [202] * 2 + [503] * 8
     assert asked == [10, 1]
-    assert not Message.objects.exists()
+
+
+@pytest.mark.behaviour("2.1", "3.6")
+def test_filters_that_have_much_to_do_are_evaluated_after_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_WORK", 10_000)
+    event_type = factories.event_type(EVENT)
+    factories.subscription(event_type=event_type, filter="$$->'Body'->'a' = '[]'")
+    token = token_of(factories.publisher())
+    bodies = [b'{"a": [%s]}' % (b" " * spaces) for spaces in (1, 6_000, 6_000, 20_000, 1)]
+    calls = [Call(token, ADDRESS, body) for body in bodies]
+    stored: list[int] = []
+
+    def store_counted(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted]:
+        stored.append(len(messages))
+        return store(messages, *arguments, **terms)
+
+    monkeypatch.setattr(publishing, "store", store_counted)
+    answer_group(calls)
+    assert [call.status for call in calls] == [202] * 5
+    assert stored == [2, 1, 1, 1]
+    status = {bytes(one.message.body): one.status for one in Delivery.objects.select_related("message") if one.message}
+    assert [status[body] for body in bodies] == ["PENDING"] * 3 + ["HELD", "PENDING"]
 
 
 def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
