@@ -224,7 +224,7 @@ CELERY_BEAT_SCHEDULE = {
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
-MAX_DELIVERIES = number("BROKER_MAX_DELIVERIES", minimum=1, default=100_000, maximum=10_000_000)
+MAX_DELIVERIES = number("BROKER_MAX_DELIVERIES", minimum=1, default=100_000, maximum=1_000_000)
 """Deliveries that one publish may become: more would take too long in one transaction, which others wait for."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
 UPLOADS_BYTES = number("BROKER_UPLOADS_MB", minimum=16, default=64, maximum=100_000) * 1024 * 1024

@@ -5,7 +5,7 @@ with it costs the others nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
+from broker_project.core.db import ANSWER_SECONDS, answered_within
 from delivery.callbacks.address import CallbackTerms, callback_terms
 from delivery.callbacks.create import CallbackRequest, CallbackTarget, create_callbacks, targets_of
 from delivery.publish.errors import RefusedItems, TooManyDeliveries
@@ -286,7 +287,9 @@ def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> li
         routes = [route for one in opened for route in one.routes]
         new = [message for one in opened for message in one.new.values()]
         is_last = not any(one.targets for one in opened) and not any(map(idempotency_key_of, new))
-        answers = iter(store(new, routes, terms.senders, is_last=is_last))
+        is_large = sum(one.deliveries for one in opened) > MAX_GROUP_DELIVERIES
+        with answered_within(ANSWER_SECONDS) if is_large else nullcontext():  # if it takes too long, the server ends it
+            answers = iter(store(new, routes, terms.senders, is_last=is_last))
         for one, ids in opened.items():
             one.stored = dict(zip(one.new, islice(answers, len(one.new)), strict=True))
             ids.update(answer.id for answer in one.stored.values() if answer.deliveries)

@@ -210,6 +210,16 @@ def test_session_of_a_read_only_server_is_not_used_again(run: Callable[[LiteralS
     run("INSERT INTO delivery_announcement (kind) VALUES ('x')")
 
 
+@pytest.mark.behaviour("11.5")
+def test_a_statement_that_takes_the_server_too_long_is_no_outage() -> None:
+    with transaction.atomic():
+        execute("SET LOCAL statement_timeout = 10")
+        with pytest.raises(OperationalError) as ended:
+            rows("SELECT pg_sleep(60)")
+        transaction.set_rollback(True)
+    assert not is_away(ended.value)
+
+
 def test_connection_in_a_transaction_is_kept() -> None:
     with transaction.atomic():
         session()

@@ -28,7 +28,7 @@ from delivery.publish.store import Accepted, NewMessage, store
 from subscriptions.api.authentication import find_keys
 from subscriptions.credentials.keys import revoke
 from subscriptions.filters import document
-from subscriptions.models import ApiKey, EventKind, Publisher
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher
 from subscriptions.publishable import Named, Publishable
 from tests.support import factories
 from tests.support.api import EVENT
@@ -404,6 +404,25 @@ def test_filters_that_have_much_to_do_are_evaluated_after_the_group(monkeypatch:
     assert stored == [2, 1, 1, 1]
     status = {bytes(one.message.body): one.status for one in Delivery.objects.select_related("message") if one.message}
     assert [status[body] for body in bodies] == ["PENDING"] * 3 + ["HELD", "PENDING"]
+
+
+@pytest.mark.behaviour("11.5")
+def test_a_large_event_may_take_as_long_as_a_batch(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[float] = []
+    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 1)
+
+    def store_timed(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted]:
+        allowed.append(db._waits.seconds)
+        return store(messages, *arguments, **terms)
+
+    monkeypatch.setattr(publishing, "store", store_timed)
+    with db.answered_within(4.5):
+        answer_group(calls[:1])
+        factories.subscription(event_type=EventType.objects.get(name=EVENT))
+        answer_group(calls[1:2])
+        answer_group(calls[2:4])
+    assert {call.status for call in calls[:4]} == {202}
+    assert allowed == [4.5, ANSWER_SECONDS, 4.5, ANSWER_SECONDS, ANSWER_SECONDS]
 
 
 def test_a_slow_group_holds_up_nobody(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
