@@ -17,7 +17,7 @@ from broker_project.celery import app
 from broker_project.core.admin.lists import text_filter
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, ModelAdmin, column, superusers_only
 from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, link, relative
-from broker_project.core.api.history import API_USER
+from broker_project.core.api.history import API_USER, author_and_call
 from delivery.admin.read_only import ReadOnlyAdmin
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
@@ -159,7 +159,7 @@ VERBS: Final = {ADDITION: "added", CHANGE: "changed", DELETION: "deleted"}
 def _who(change: Change) -> str:
     """Return the name of a person, or the prefix and the label of a key."""
     name = str(change.user)
-    return f"key {change.change_message.partition(': ')[0]}" if name == API_USER else name
+    return f"key {author_and_call(change.change_message)[0]}" if name == API_USER else name
 
 
 def _about(change: Change) -> object:
@@ -172,8 +172,9 @@ def _about(change: Change) -> object:
 
 def _done(change: Change) -> str:
     """Return what was done to it."""
-    said = change.get_change_message()
-    return said.partition(": ")[2] if str(change.user) == API_USER else said or VERBS[change.action_flag]
+    if str(change.user) == API_USER:
+        return author_and_call(change.change_message)[1]
+    return change.get_change_message() or VERBS[change.action_flag]
 
 
 @admin.register(Change)

@@ -27,6 +27,9 @@ FLAGS: Final = {"DELETE": DELETION}
 MAX_NAME: Final = 200
 """As the column has it."""
 
+_NOTED: Final = re.compile(rf"(.*): ([A-Z]+ {ROOT}.*)", re.DOTALL)
+"""Greedy: a key's label may be anything, the call is not."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,6 +43,12 @@ def write_history(*, by: str, method: str, path: str, fields: Sequence[str], cre
             _write(by, method, path, fields, created)
     except Error as failure:
         log.warning("api.change_not_in_history", path=path, reason=failure)
+
+
+def author_and_call(message: str) -> tuple[str, str]:
+    """Return the key, by prefix and label, and the call with the fields that a change over the API is noted with."""
+    found = _NOTED.fullmatch(message)
+    return (found[1], found[2]) if found else (message, "")
 
 
 def _write(by: str, method: str, path: str, fields: Sequence[str], created: str) -> None:

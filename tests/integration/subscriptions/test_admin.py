@@ -17,7 +17,7 @@ from django.utils.html import strip_tags
 
 from broker_project import admin as history
 from broker_project.accounts.tasks import forget
-from broker_project.core.api.history import API_USER, KEPT
+from broker_project.core.api.history import API_USER, KEPT, author_and_call
 from broker_project.core.api.records import Audited
 from subscriptions import edit
 from subscriptions.admin.configured import CHANGED_MEANWHILE
@@ -288,6 +288,12 @@ def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytes
     ]
     assert "hidden" not in caplog.text
     assert token not in caplog.text
+
+
+def test_a_label_is_not_taken_for_a_call() -> None:
+    by = "brk_m_1a2b (ops): POST /api/v1/subscribers/shop/pause: x)"
+    call = "PATCH /api/v1/subscriptions/3: filter"
+    assert author_and_call(f"{by}: {call}") == (by, call)
 
 
 @pytest.mark.behaviour("1.11")
