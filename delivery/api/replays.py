@@ -32,6 +32,7 @@ from subscriptions.api import permissions
 from subscriptions.models import EventType, KeyKind, Scope, Subscriber, Subscription
 
 _operation: Final = partial(operation, "post", Scope.OPERATE, base=Audited)
+_activation: Final = partial(operation, "post", Scope.CONFIGURE, base=Audited)
 
 register(
     {
@@ -231,7 +232,7 @@ class NewBackfill(fields.StrictSerializer):
     dry_run = fields.TruthField(default=False, help_text="Only count.")
 
 
-@_operation(
+@_activation(
     permissions.MayReceive,
     request=NewBackfill,
     responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},

@@ -49,7 +49,7 @@ TABLE: Final[dict[Scope, str]] = {
         post subscribers/{name}/activate, post subscribers/{name}/inactivate, post subscriptions,
         patch subscriptions/{id}, delete subscriptions/{id}, post subscriptions/{id}/activate,
         post subscriptions/{id}/inactivate, post subscriptions/{id}/rotate-secret,
-        post subscriptions/{id}/end-overlap
+        post subscriptions/{id}/end-overlap, post subscriptions/{id}/backfill
     """,
     Scope.RECEIVE: """
         post mailboxes/{name}/next, post mailboxes/{name}/ack, post mailboxes/{name}/nack, post mailboxes/{name}/extend,
@@ -59,7 +59,7 @@ TABLE: Final[dict[Scope, str]] = {
         post deliveries/{id}/release, post deliveries/{id}/resubmit, post deliveries/{id}/try-now,
          post messages/{id}/resubmit, post replays,
         post replays/{id}/cancel, post subscribers/{name}/pause, post subscribers/{name}/resume,
-        post subscriptions/{id}/backfill, post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
+        post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
         post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs,
         post summary-runs/{id}/cancel
     """,
