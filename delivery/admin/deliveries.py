@@ -252,14 +252,18 @@ def _origin_of(delivery: Delivery, message: Message | None) -> str:
 
 
 def _editable_text(delivery: Delivery) -> str | None:
-    """Return the body as text for a browser; None if it is gone, too long, or not UTF-8."""
+    """Return the body as text for a browser; None if it is gone, too long, or not UTF-8, or would come back changed.
+
+    From a text area browsers send neither its first line end nor NUL.
+    """
     message = Message.objects.only("body", "size").filter(pk=delivery.message_id or 0).first()
     if message is None or message.size > MAX_SHOWN_BYTES:
         return None
     try:
-        return bytes(message.body).decode()
+        text = bytes(message.body).decode()
     except UnicodeDecodeError:
         return None
+    return None if text.startswith(("\r", "\n")) or "\0" in text else text
 
 
 def _with_plain_line_ends(text: str) -> str:

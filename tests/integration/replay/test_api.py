@@ -160,10 +160,11 @@ def test_an_edited_body_is_sent_and_a_wrong_one_refused(admin: Client, rejected:
     assert receiver.bodies("/hook") == [b"[\n2]"]
 
 
-def test_a_body_that_is_not_text_is_sent_unchanged(shop: Subscription) -> None:
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"\n{}", b"\r\n{}", b"{\0}"])
+def test_a_body_that_no_browser_sends_back_is_sent_unchanged(shop: Subscription, body: bytes) -> None:
     binary = factories.event_type(content_type="image/png")
     factories.subscription(shop.subscriber, binary)
-    publish_bodies(binary, b"\xff\xfe")
+    publish_bodies(binary, body)
     end_open()
     client_of_admin().post(form_of(Delivery.objects.get()), {"body": ""})
     assert Message.objects.count() == 1
