@@ -1,6 +1,6 @@
 """Lists of deliveries: found along an index, with a way to replay what they show."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -10,15 +10,14 @@ from django.urls import reverse
 from broker_project.core.admin.lists import Candidates, OfContents, time_filter
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, action, column
 from broker_project.core.api.fields import MAX_ID
-from broker_project.core.api.pagination import Stretch, ids_along
+from broker_project.core.api.pagination import ids_along
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, id_in
 from delivery.admin.search import of_contents
 from delivery.api.searches import found_by
 from delivery.models import Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
-from delivery.status.delivery_search import finder_of, waiting_in_retry_line
-from delivery.status.line_status import MAX_COUNTED
+from delivery.status.delivery_search import finder_of, in_retry_line
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
@@ -57,17 +56,6 @@ def statuses_in(asked: QueryDict) -> list[str]:
     return [one for one in DeliveryStatus.values if one in chosen]
 
 
-def _of_retry_line(line: Line, subscription_ids: Sequence[int]) -> Candidates:
-    """Return what reads a retry line's waiting deliveries, of which the next due are listed."""
-    waiting = sorted(waiting_in_retry_line(line.pk, subscription_ids, limit=MAX_COUNTED))
-
-    def read(stretch: Stretch) -> Sequence[int]:
-        beyond = [one for one in waiting if (one < stretch.key if stretch.downwards else one > stretch.key)]
-        return (beyond[::-1] if stretch.downwards else beyond)[: stretch.limit]
-
-    return read
-
-
 class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     """Lists of deliveries, with a button that leads to the form of replays."""
 
@@ -88,7 +76,7 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
             return ids_along(Delivery.objects.filter(message=id_in(asked, "message__id") or 0), 0, MAX_ID)
         subscription_ids, statuses, line = subscriptions_in(asked), statuses_in(asked), _line_in(asked)
         if line and line.lane == Lane.RETRY and subscription_ids and not FINAL & {*statuses}:
-            return _of_retry_line(line, subscription_ids)
+            return found_by(partial(in_retry_line, line.pk, subscription_ids))
         find = finder_of(subscription_ids, statuses)
         if find is None and statuses and {*statuses} <= UNFINISHED:
             return ids_along(Delivery.objects.open(), 0, MAX_ID)

@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString, TypeVar
 from django.db.models import Q, QuerySet
 
 from broker_project.core.db import rows
-from delivery.filing import APART, subscriptions_with
+from delivery.filing import subscriptions_with
 from delivery.models import OPEN_SHELF, Delivery, standing
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DEAD, FINAL, UNFINISHED, DeliveryStatus, WaitsFor
@@ -44,14 +44,6 @@ SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
  ORDER BY d.fetched_until, d.id LIMIT %(limit)s
 """
 """Of all subscriptions: one that was switched to PUSH may still have some."""
-
-IN_RETRY_LINE: Final = f"""
-SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
-  SELECT d.id, d.due_at FROM delivery_open d
-   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND {APART}
-   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
- ORDER BY d.due_at, d.id LIMIT %(limit)s
-"""
 
 PUSHED: Final = """
 SELECT DISTINCT d.id
@@ -170,12 +162,6 @@ def fetched_by_clients(subscriber_id: int, *, limit: int) -> list[int]:
     return [delivery_id for (delivery_id,) in found]
 
 
-def waiting_in_retry_line(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
-    """Return the ids of at most `limit` deliveries that wait in a retry line, the next due first."""
-    arguments = {"line": line_id, "subscriptions": [*subscription_ids], "limit": limit}
-    return [delivery_id for (delivery_id,) in rows(IN_RETRY_LINE, arguments)]
-
-
 def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
     """Filter by QUEUE group: its id is that of its first delivery, whose message has them all."""
     for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
@@ -190,6 +176,15 @@ def in_flight(subscription_ids: Sequence[int] | None, *, key: int | None, downwa
     """
     asked = None if subscription_ids is None else [*subscription_ids]
     return _page(ALL_IN_FLIGHT, key, downwards, subscriptions=asked, limit=limit)
+
+
+def in_retry_line(
+    line_id: int, subscription_ids: Sequence[int], *, key: int | None, downwards: bool, limit: int
+) -> list[int]:
+    """Return the ids of the unfinished deliveries of these subscriptions in a retry line; paged as `in_flight`."""
+    parts = " UNION ALL ".join((_open("RETRY"), HELD)).replace("{wanted}", "d.line_id = %(line)s")
+    statement = OF_SUBSCRIPTIONS.replace("{parts}", parts)
+    return _page(statement, key, downwards, subscriptions=[*subscription_ids], line=line_id, limit=limit)
 
 
 def deliveries_of(

@@ -1,5 +1,6 @@
 """How lines stand, over the API and in the admin."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from subscriptions.models import Subscription
 from tests.support.admin import change_page
 from tests.support.api import client_of
 from tests.support.broker import inactivate, line_of, publish_numbered, retry_line_of
+from tests.support.database import execute
 from tests.support.factories import subscriber, subscription
 
 LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -323,6 +325,23 @@ def test_pages_of_main_and_retry_line_link_to_each_other_and_to_deliveries(
         found = [*admin.get(listed + narrowed).context["cl"].result_list]
         assert found == [Delivery.objects.get(line=retry_line)]
     assert [*admin.get(listed + "&status__exact=DELIVERED").context["cl"].result_list] == []
+
+
+@pytest.mark.behaviour("5.3", "5.12")
+def test_all_of_a_retry_line_is_found_however_much_is_due(admin: Client, retry_line: Line) -> None:
+    first = Delivery.objects.get(line=retry_line)
+    execute(
+        "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at)"
+        " SELECT message_id, line_id, subscription_id, status, size, waits_for, due_at"
+        f" FROM delivery_open, generate_series(1, {MAX_COUNTED}) WHERE id = {first.pk}"
+    )
+    last = Delivery.objects.latest("id")
+    Delivery.objects.filter(pk=last.pk).update(status=DeliveryStatus.HELD, waits_for="RELEASE", due_at=None)
+    line = {"line__id__exact": retry_line.pk}
+    page = reverse("admin:delivery_delivery_changelist")
+    assert [*admin.get(page, line | {"status__exact": "HELD"}).context["cl"].result_list] == [last]
+    acting = admin.get(reverse("admin:delivery_delivery_act_on_all"), line, follow=True).content.decode()
+    assert f"Cancel {MAX_COUNTED + 1:,}" in acting, re.findall("Cancel [^<]*", acting)
 
 
 @pytest.mark.behaviour("2.10", "5.3", "5.8")
