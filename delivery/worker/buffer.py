@@ -65,7 +65,10 @@ class Buffer(Generic[Work]):
         fresh: Iterable[Work] = (),
         deferred: Iterable[Work] = (),
         more: bool = False,
+        is_starved: bool = False,
     ) -> None:
+        self.is_starved = is_starved
+        """Whether there is work, but none was read: the process held too many bodies."""
         self.heads = deque(heads)
         self.next_key = ""
         """The ordering key from which on the next page is read, if the line goes by keys."""
@@ -98,11 +101,6 @@ class Buffer(Generic[Work]):
     def has_more(self) -> bool:
         """Whether something is left, or there is more to read and it is time to."""
         return bool(self.heads or self.fresh or self.deferred or self._aside) or self._more
-
-    @property
-    def is_starved(self) -> bool:
-        """Whether there is work, but none was read: the process held too many bodies."""
-        return self._more and not self._size_at_start
 
     @property
     def is_low(self) -> bool:
@@ -256,6 +254,8 @@ class Page(Generic[One]):
     taken: list[One]
     more: bool
     """Whether the line has more than it could take."""
+    is_starved: bool = False
+    """Whether it could take nothing, because the process holds too many bodies."""
 
 
 def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_for: Collection[int] = ()) -> Page[One]:
@@ -269,7 +269,7 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_
     for row in islice(_in_order(waiting, line, busy), line.capacity):
         is_full = held + row.size > line.max_bytes or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
         if (taken and is_full) or not (row.id in paid_for or budget.take(row.size)):
-            return Page(taken, more=True)
+            return Page(taken, more=True, is_starved=not taken)
         taken.append(row)
         held += row.size
         deliveries += row.deliveries

@@ -350,7 +350,7 @@ class ActiveLine:
             if last is not None and self.buffer.is_low and any(one.ordering_key > last for one in self.buffer.fresh):
                 self.next_key = last + AFTER
         if self.buffer.has_more:
-            self.buffer = Buffer(more=True)
+            self.buffer = Buffer(more=True, is_starved=True)
 
 
 def taken_by(slots: Iterable[Slot]) -> list[int]:

@@ -203,7 +203,8 @@ def _buffer_of(
                 needs_isolation=row.crash_count >= MAX_CRASHES,
             )
             parts[HEAD if first else row.part].append(delivery)
-    return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)
+    more = {"more": page.more, "is_starved": page.is_starved}
+    return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], **more)
 
 
 class DatabaseBackoff:

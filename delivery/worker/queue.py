@@ -331,4 +331,4 @@ def _buffer_of(
                 callback_url=addresses.get(row.id, ""),
             )
             parts[row.part].append(group)
-    return Buffer(fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)
+    return Buffer(fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more, is_starved=page.is_starved)

@@ -1,8 +1,7 @@
 """One round trip to the database: settle what has ended, mark what is next, read pages; and all that can go wrong.
 
-If the database is away, slots stay where they are and are settled again; a commit that was not heard may have marked
-what they send. If the database refuses a value, steps are settled one by one, and the offender is given up. Steps of a
-line with a locked row are settled again in a moment. A fenced line is lost. docs/architecture.md has it as a table.
+If the database is away, slots are settled again; so are those with a locked row, in a moment. If it refuses a value,
+they are settled one by one, and the offender is given up. A fenced line is lost. docs/architecture.md has a table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -254,6 +253,9 @@ class RoundTrip:
     def _settle(self, kinds: Sequence[Settling]) -> Iterator[Slot | ActiveLine]:
         try:
             self.ask(kinds, spares=self._spares)
+        except RowLocked as failure:  # a hold, or a group
+            self._is_apart = True
+            yield from self._settle_each(kinds, failure)
         except (OperationalError, InterfaceError) as failure:
             self._is_apart = True
             self._keep([slot for kind in kinds for slot in kind.slots], failure)
@@ -336,7 +338,7 @@ class RoundTrip:
                     slot.may_be_marked = False
 
     def _settle_each(self, kinds: Sequence[Settling], failure: DatabaseError) -> Iterator[Slot | ActiveLine]:
-        """Settle the steps one by one after a data error, and read no pages yet."""
+        """Settle the steps one by one after a data error, or where a row is locked, and read no pages yet."""
         if not kinds:
             self._keep([], failure)
         self.pages.note_unheard()
@@ -346,7 +348,7 @@ class RoundTrip:
                 yield from self._settle_alone(slot, of_groups=kind.of_groups)
 
     def _settle_alone(self, slot: Slot, *, of_groups: bool) -> Iterator[Slot | ActiveLine]:
-        """Settle one step after a data error, so that only the offender stops.
+        """Settle one step by itself, so that only the offender stops; one with a locked row is LOCKED.
 
         A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
         lease runs out, then it is recovered and tried again.
@@ -364,6 +366,8 @@ class RoundTrip:
                 slot.ended = None
                 kind = settling_of([slot], of_groups=True)
                 self.ask([kind])
+        except RowLocked:
+            self._slots.move(slot, SlotState.LOCKED)
         except (OperationalError, InterfaceError) as failure:
             self._keep([slot], failure)
         except DatabaseError:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -468,9 +468,10 @@ def test_failing_settles_of_queues_leave_lines_alone(
     }
 
 
-@pytest.mark.behaviour("6.3", "6.4")
-def test_what_was_taken_goes_to_no_second_endpoint_while_somebody_has_its_delivery_locked(
-    receiver: Receiver, storage: None, elsewhere: psycopg.Connection[Any]
+@pytest.mark.behaviour("6.3", "6.4", "11.9")
+@pytest.mark.parametrize("table", ["delivery_open", "delivery_queuegroup"])
+def test_what_was_taken_goes_to_no_second_endpoint_while_somebody_has_it_locked(
+    receiver: Receiver, storage: None, elsewhere: psycopg.Connection[Any], table: LiteralString
 ) -> None:
     kind, _ = queue_of(receiver, "/a", "/b")
     gates = [receiver.gate(path) for path in ("/a", "/b")]
@@ -478,7 +479,8 @@ def test_what_was_taken_goes_to_no_second_endpoint_while_somebody_has_its_delive
         bodies = broker.publish_numbered(kind, 1)
         wait_until(lambda: len(receiver.log) == 1)
         taken = Delivery.objects.get(status="IN_FLIGHT")
-        elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [taken.pk])
+        locked = taken.pk if table == "delivery_open" else taken.group_id
+        elsewhere.execute(f"SELECT FROM {table} WHERE id = %s FOR UPDATE", [locked])
         for gate in gates:
             gate.open()
         bodies += broker.publish_numbered(kind, MANY, first=1)

@@ -27,7 +27,7 @@ from delivery.filing import SHORT_LOCK_WAIT
 from delivery.http.transfer import EncodedRequest
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.management.commands.statement import STATEMENTS
-from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
+from delivery.models import Attempt, Delivery, Hold, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import Destination, destinations_of
@@ -337,6 +337,27 @@ def test_a_delivery_that_somebody_has_locked_holds_up_its_own_line_only(
     elsewhere.rollback()
     broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert not any(request.is_flagged for request in receiver.log)
+
+
+@pytest.mark.behaviour("4.1", "4.11", "11.9")
+def test_a_hold_that_somebody_has_locked_holds_up_its_own_line_only(
+    receiver: Receiver, worker: Worker, wanted: Subscription, elsewhere: psycopg.Connection[Any]
+) -> None:
+    other = subscription(endpoint=receiver.url("/b"))
+    receiver.on("/a", answer(503), answer())
+    broker.publish_numbered(wanted.event_type, 3)
+    wait_until(Hold.objects.exists)
+    elsewhere.execute("SELECT FROM delivery_hold FOR UPDATE")
+    wait_until(lambda: len(receiver.of("/a")) == 2)
+    for first in range(0, 100, 10):
+        broker.publish_numbered(other.event_type, 10, first=first)
+        wait_until(lambda until=first: len(receiver.of("/b")) >= until)  # type: ignore[misc]
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 100)
+    assert broker.statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
+    elsewhere.rollback()
+    broker.wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert not any(request.is_flagged for request in receiver.log)
 
 
