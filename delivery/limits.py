@@ -16,6 +16,8 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 """Part of the deadline: an address that does not answer leaves time for the next one."""
 OVERDUE_SECONDS: Final = 0.5
 """libcurl counts from when it begins, too late in a process that was just stopped: then the client ends the request."""
+STALL_SECONDS: Final = 0.1
+"""A client that looks at its sockets again after more than this was kept, by a database that hangs for example."""
 GATHER_SECONDS: Final = 0.003
 """The first answers wait for those to requests that left together with them: a settle for one costs nearly as much as a
 settle for ten."""

@@ -33,6 +33,7 @@ from delivery.limits import (
     MAX_ANSWER_BYTES,
     OVERDUE_SECONDS,
     REQUEST_DEADLINE_SECONDS,
+    STALL_SECONDS,
 )
 
 OVERDUE: Final = "Operation timed out"
@@ -80,6 +81,8 @@ class HttpClient:
         self._in_flight: dict[Transfer, None] = {}
         self._late_at = inf
         """Time since boot before which none of them is late."""
+        self._looked_at = boot_clock.since_boot()
+        """Time since boot at which it last looked at its sockets."""
         self._ended: list[Answer] = []
         """What came of those that were late."""
         self._started = 0
@@ -100,7 +103,7 @@ class HttpClient:
         Its deadline is `until` (time since boot); None: the client's, from now on. It ends with its `lease` too, which
         may be renewed meanwhile.
         """
-        now = boot_clock.since_boot()
+        now = self._make_up_for_stall()
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         handle, url, method = transfer.handle, request.url, request.method
         transfer.token, transfer.request, transfer.burst = token, request, self._burst
@@ -110,7 +113,8 @@ class HttpClient:
         transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
         transfer.has_head = transfer.is_interim = False
         # libcurl counts from the moment in which it begins: it gets what is left of the time.
-        handle.setopt(pycurl.TIMEOUT_MS, max(1, ceil((transfer.until - now) * 1000)))
+        transfer.timeout_ms = max(1, ceil((transfer.until - now) * 1000))
+        handle.setopt(pycurl.TIMEOUT_MS, transfer.timeout_ms)
         if url.startswith(UNUSABLE):
             transfer.refused, url = url.removeprefix(UNUSABLE), UNUSABLE
         if url != transfer.url:
@@ -133,6 +137,7 @@ class HttpClient:
         """Let what was started go out now, without waiting for anything."""
         if not self._started:
             return
+        self._make_up_for_stall()
         self._unanswered, self._started = self._started, 0
         self._burst += 1
         self.is_gathering, self._gathers_until = True, boot_clock.since_boot() + GATHER_SECONDS
@@ -149,7 +154,7 @@ class HttpClient:
 
         Where there is an answer, those that went out with it have 3 ms to be answered too.
         """
-        end = min(boot_clock.since_boot() + seconds, self._late_at)
+        end = min(self._make_up_for_stall() + seconds, self._late_at)
         answers = self._finished()  # some may have come while others were begun
         is_over = False
         while not (answers or is_over):
@@ -162,6 +167,7 @@ class HttpClient:
             while self.is_gathering and not is_over and boot_clock.since_boot() < end:
                 is_over = self._sockets.act(end)
                 answers += self._finished()
+        self._looked_at = boot_clock.since_boot()
         return answers
 
     def abandon(self, tokens: Collection[Hashable]) -> None:
@@ -197,6 +203,20 @@ class HttpClient:
                 if not self._again(handle):
                     answers.append(self._finish(handle, number, text))
         return answers
+
+    def _make_up_for_stall(self) -> float:
+        """Give requests the time back in which nobody has looked at the sockets; return the time since boot.
+
+        Their endpoints may have answered in time. Their leases end as before.
+        """
+        now = boot_clock.since_boot()
+        stall, self._looked_at = now - self._looked_at, now
+        if stall > STALL_SECONDS and self._in_flight:
+            for transfer in self._in_flight:
+                if transfer.was_begun:
+                    transfer.extend(stall)
+            self._late_at = min(map(late_at, self._in_flight))
+        return now
 
     def _end_late(self) -> None:
         """End what has lost its lease, or what libcurl has not ended at its deadline, before anything more is sent.

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import ceil
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -158,6 +159,8 @@ class Transfer:
     """The number of those that it goes out with."""
     until: float
     """Time since boot of its deadline."""
+    timeout_ms: int
+    """How long libcurl gives it."""
     lease: Lease | None
     opened: list[int]
     """The sockets opened for it."""
@@ -195,6 +198,12 @@ class Transfer:
     def ends_at(self) -> float:
         """Time since boot at which it has to have ended."""
         return self.until if self.lease is None else min(self.until, self.lease.lease_ends_at)
+
+    def extend(self, seconds: float) -> None:
+        """Let its deadline be later."""
+        self.until += seconds
+        self.timeout_ms += ceil(seconds * 1000)
+        self.handle.setopt(pycurl.TIMEOUT_MS, self.timeout_ms)
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
         """Return a socket for an address of the host; none if it is not allowed: libcurl tries the next one."""

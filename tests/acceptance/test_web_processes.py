@@ -193,9 +193,9 @@ EVENTS = 100
 
 @pytest.fixture
 def pair(broker: Broker) -> Iterator[WebProcess]:
-    """A web server with two processes."""
+    """A web server with two processes, both of which answer."""
     with another_web_process(broker, BROKER_WEB_PROCESSES=str(PROCESSES)) as running:
-        wait_until(lambda: len(running.children()) == PROCESSES)
+        wait_until(lambda: len(running.children()) == len(answering(running)) == PROCESSES)
         yield running
 
 

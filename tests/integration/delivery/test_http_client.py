@@ -30,6 +30,7 @@ from tests.support.factories import subscription
 
 LONG = 30.0
 LEFT = 0.2
+STALL = 0.5
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 NAME = "endpoint.example"
@@ -160,14 +161,46 @@ def test_a_late_timer_of_libcurl(http_client: HttpClient, receiver: Receiver, mo
     send(http_client, receiver, "/answers", "/hangs")
     assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
     wait_until(lambda: receiver.of("/hangs"))
-    real = boot_clock.since_boot
-    monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + LONG + OVERDUE_SECONDS)
+    real, act = boot_clock.since_boot, http_client._sockets.act
+
+    def stopped_meanwhile(end: float) -> bool:
+        monkeypatch.setattr(boot_clock, "since_boot", lambda: real() + LONG + OVERDUE_SECONDS)
+        return act(end)
+
+    monkeypatch.setattr(http_client._sockets, "act", stopped_meanwhile)
     (answered,) = http_client.wait(0)
     assert answered.failure
     assert (answered.token, answered.failure.was_sent, answered.failure.timed_out) == ("/hangs", True, True)
     monkeypatch.undo()
     assert content_of(ask(http_client, receiver, "/")) == (200, b"")
     assert http_client.wait(0) == []
+
+
+@pytest.mark.behaviour("4.17")
+def test_an_answer_that_came_in_time_counts_although_nobody_looked(http_client: HttpClient, receiver: Receiver) -> None:
+    gate = receiver.gate("/waits")
+    until = boot_clock.since_boot() + LEFT
+    http_client.start("/waits", EncodedRequest("POST", receiver.url("/waits"), [], b"{}"), until=until)
+    wait_until(lambda: http_client.wait(0) or receiver.log)
+    gate.open()
+    wait_until(lambda: receiver.log[0].ended)
+    time.sleep(max(0.0, until + 2 * OVERDUE_SECONDS - boot_clock.since_boot()))  # as for a database that hangs
+    assert [content_of(answered) for answered in http_client.wait(LONG)] == [(200, b"")]
+
+
+@pytest.mark.behaviour("4.17")
+def test_an_endpoint_that_hangs_has_no_more_time_than_nobody_looked(
+    http_client: HttpClient, receiver: Receiver
+) -> None:
+    receiver.on("/hangs", hang)
+    until = boot_clock.since_boot() + LEFT
+    http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), until=until)
+    wait_until(lambda: http_client.wait(0) or receiver.log)
+    time.sleep(STALL)
+    (answered,) = http_client.wait(LONG) or http_client.wait(0)
+    assert answered.failure
+    assert answered.failure.timed_out
+    assert until + STALL <= boot_clock.since_boot() < until + STALL + 2 * OVERDUE_SECONDS
 
 
 @dataclass
