@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -175,7 +176,8 @@ def results(events: Events, lane: str) -> Counter[str]:
 def links_of(line_id: int, events: Events) -> list[Event]:
     """Return the turns that were sent for this line, after the one that it was woken for."""
     received = [event for event in events.of("task-received") if event["name"] == notify.TURN + QUEUE]
-    return [event for event in received if f"[{line_id}]" in event["args"]]
+    # Two lines whose turns end at the same moment share a link.
+    return [event for event in received if re.search(rf"\[(\d+, )*{line_id}(, \d+)*\]", event["args"])]
 
 
 def releases_of(line_id: int, log: Path) -> list[float]:
