@@ -329,10 +329,7 @@ def test_a_delivery_that_somebody_has_locked_holds_up_its_own_line_only(
     wait_until(lambda: len(receiver.log) == 1)
     elsewhere.execute("SELECT FROM delivery_open WHERE subscription_id = %s FOR UPDATE", [wanted.pk])
     gate.open()
-    for first in range(0, 100, 10):
-        broker.publish_numbered(other.event_type, 10, first=first)
-        wait_until(lambda until=first: len(receiver.of("/b")) >= until)  # type: ignore[misc]
-    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 100)
+    assert_goes_on(other, receiver)
     assert broker.statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
     elsewhere.rollback()
     broker.wait_until_done()
@@ -350,15 +347,20 @@ def test_a_hold_that_somebody_has_locked_holds_up_its_own_line_only(
     wait_until(Hold.objects.exists)
     elsewhere.execute("SELECT FROM delivery_hold FOR UPDATE")
     wait_until(lambda: len(receiver.of("/a")) == 2)
-    for first in range(0, 100, 10):
-        broker.publish_numbered(other.event_type, 10, first=first)
-        wait_until(lambda until=first: len(receiver.of("/b")) >= until)  # type: ignore[misc]
-    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 100)
+    assert_goes_on(other, receiver)
     assert broker.statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
     elsewhere.rollback()
     broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert not any(request.is_flagged for request in receiver.log)
+
+
+def assert_goes_on(other: Subscription, receiver: Receiver) -> None:
+    """Check that another line is sent a hundred deliveries, ten at a time."""
+    for first in range(0, 100, 10):
+        broker.publish_numbered(other.event_type, 10, first=first)
+        wait_until(lambda until=first: len(receiver.of("/b")) >= until)  # type: ignore[misc]
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 100)
 
 
 def budget_left(worker: Worker) -> int:
