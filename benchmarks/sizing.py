@@ -51,14 +51,13 @@ class Costs:
     """Under load."""
     delivery: Mapping[str, float]
     rates: Sequence[tuple[float, Mapping[str, float]]] = ()
-    """The CPU time that so many single events a second use, without deliveries, as measured; empty: batches."""
+    """Pairs: events a second, and the CPU time that storing them was measured to use. Empty for batches."""
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, object]], *, in_batches: bool) -> "Costs":
         """Return the costs by figures that `./broker bench --json` wrote.
 
-        A scenario with one delivery for each event and one with 50 tell both apart. Single events
-        cost more each, the fewer come.
+        A scenario with one delivery for each event and one with 50 tell both apart. An event costs more if few come.
 
         Raises:
             KeyError: a figure is missing
@@ -90,7 +89,7 @@ class Costs:
         return used | {name: used[name] + events * more for name in STORED}
 
     def _of_few(self, events: float) -> dict[str, float]:
-        """Return the CPU time of so many events a second, between rates that were measured; empty: these are more."""
+        """Return the CPU time (µs a second) of storing `events` a second; empty if that is more than was measured."""
         measured = [(0.0, dict.fromkeys(CPU_NAMES, 0.0)), *self.rates]
         for (few, least), (many, most) in pairwise(measured):
             if events <= many:

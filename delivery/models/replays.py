@@ -106,8 +106,8 @@ class Replay(models.Model):
     newest_id = models.BigIntegerField(null=True, blank=True)
     """The newest delivery, or of a backfill the newest message, that it looks at.
 
-    A replay knows it from the start: what it makes itself has higher ids, whatever the clock says. A backfill knows it
-    once nobody older is still publishing.
+    Of a replay it is set at the start, so that its own deliveries are not part of it. Of a backfill it is set once all
+    earlier publishes have ended.
     """
     sliced_at = models.DateTimeField(null=True, blank=True)
     """Of a replay: since when its pace counts. Of a backfill that waits: since when it waits for `transactions`."""
