@@ -1,4 +1,4 @@
-"""A reply on its way to the original URL, and how callbacks end (contract 6.8)."""
+"""A reply on its way to the original URL (contract 6.8); `test_expiry` has its days."""
 
 import os
 from datetime import timedelta
