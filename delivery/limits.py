@@ -144,7 +144,7 @@ DATABASE_RETRY_SECONDS: Final = 0.25
 LOCKED_RETRY_SECONDS: Final = 0.02
 """Pause before a locked line is settled again: large cancellations unlock it between slices, but not for long."""
 REFUSED_GROUP_SECONDS: Final = 60.0
-"""A QUEUE group waits this time after the database refused its outcome."""
+"""A QUEUE group waits this time after the database refused its outcome, or could not read its message."""
 CUT_SHORT_SECONDS: Final = 1.0
 """A QUEUE group waits this time if its next endpoint was no longer as it was read."""
 EXPIRED_GROUP_SECONDS: Final = 60.0

@@ -11,8 +11,14 @@ from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from broker_project.core.db import rows
+import structlog
+from django.db import InternalError
+from psycopg.errors import DataCorrupted
+
+from broker_project.core.db import Rows, rows
 from subscriptions.headers import OF_THE_CONNECTION
+
+log = structlog.get_logger(__name__)
 
 COLUMNS: Final = """m.id AS stored, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
        (extract(epoch FROM m.published_at) * 1000)::bigint"""
@@ -127,13 +133,29 @@ _alive: WeakValueDictionary[int, Content] = WeakValueDictionary()
 
 
 def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
-    """Return what is delivered of each message, by its id; deleted messages are missing. For the worker's thread."""
+    """Return what is delivered of each message, by its id; one that is deleted or damaged is missing.
+
+    For the worker's thread.
+    """
     known = {message_id: content for message_id in message_ids if (content := _alive.get(message_id))}
     if unknown := sorted(set(message_ids) - known.keys()):
-        for row in rows(MESSAGES, [unknown]):
+        for row in _readable(unknown):
             content = content_with(row)
             known[content.message_id] = content
     return known
+
+
+def _readable(message_ids: Sequence[int]) -> Rows:
+    """Return the rows of messages, without those that PostgreSQL cannot read: it stores a piece of them no more."""
+    try:
+        return rows(MESSAGES, [[*message_ids]])
+    except InternalError as failure:
+        if not isinstance(failure.__cause__, DataCorrupted):
+            raise
+        if len(message_ids) > 1:
+            return [row for one in message_ids for row in _readable([one])]
+        log.exception("delivery.message_damaged", message_id=message_ids[0])
+        return []
 
 
 def content_with(columns: Sequence[Any]) -> Content:

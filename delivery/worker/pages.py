@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, LiteralString, NamedTuple, Self
 
 import structlog
-from django.db import Error
+from django.db import Error, InterfaceError, OperationalError
 
 from broker_project.core import boot_clock
 from broker_project.core.db import NotAnswered, Rows, forget_connection, rows
@@ -40,16 +40,17 @@ log = structlog.get_logger(__name__)
 
 HOLD_WITHOUT_MESSAGE: Final = """
 UPDATE delivery_open
-   SET status = 'HELD', waits_for = 'RELEASE', due_at = NULL, reason = 'its message is missing in the database'
+   SET status = 'HELD', waits_for = 'RELEASE', due_at = NULL,
+       reason = 'its message is missing or damaged in the database'
  WHERE closed_on = '9999-12-31' AND id = ANY (ARRAY(
    SELECT d.id FROM unnest(%s::bigint[]) AS i (id)
     CROSS JOIN LATERAL (
-      SELECT id, message_id FROM delivery_open
-       WHERE id = i.id AND closed_on = '9999-12-31' AND status = 'PENDING' LIMIT 1 FOR UPDATE SKIP LOCKED) d
-    WHERE (SELECT true FROM delivery_message m WHERE m.id = d.message_id LIMIT 1) IS NULL))
+      SELECT id FROM delivery_open
+       WHERE id = i.id AND closed_on = '9999-12-31' AND status = 'PENDING' LIMIT 1 FOR UPDATE SKIP LOCKED) d))
 RETURNING id, message_id
 """
-"""Retention keeps what a delivery needs, so somebody has deleted it: waiting for it would stop the line."""
+"""Retention keeps what a delivery needs, so somebody has deleted it, or a disk has failed: waiting would stop the line.
+Others have been cancelled since they were read."""
 
 ROW_WIDTH: Final = len(Row._fields)
 
@@ -159,7 +160,7 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
 
 
 def _hold_without_message(delivery_ids: Sequence[int]) -> None:
-    """Hold those of the deliveries whose message is gone; others have been cancelled since they were read."""
+    """Hold these deliveries, whose messages could not be read, unless they have been cancelled since."""
     if delivery_ids:
         for delivery_id, message_id in rows(HOLD_WITHOUT_MESSAGE, [[*delivery_ids]]):
             log.error("delivery.message_missing", delivery_id=delivery_id, message_id=message_id)
@@ -242,6 +243,8 @@ class Pages:
         self._reading: PageReading | None = None
         self.found: Rows = []
         """What it has found, until it is received."""
+        self._marks = True
+        """Whether a statement may mark, and so bring messages along; not after one that read a damaged message."""
 
     def requests(self, settling: Sequence[Slot]) -> dict[ActiveLine, PageRequest]:
         """Return what is read: of the lines of which a slot waits for a page, or will once its step is settled."""
@@ -254,7 +257,7 @@ class Pages:
 
     def statement(self, settled: Sequence[int] | None, *, marks: bool) -> tuple[LiteralString, Mapping[str, Any]]:
         """Return the statement that reads what is wanted, for `PageReading`; then either note `found`, or `drop` it."""
-        self._reading = PageReading([*self.wanted.values()], self._budget, settled, marks=marks)
+        self._reading = PageReading([*self.wanted.values()], self._budget, settled, marks=marks and self._marks)
         return self._reading.statement
 
     def drop(self) -> None:
@@ -262,6 +265,11 @@ class Pages:
         if self._reading:
             with self._reading:
                 self._reading = None
+
+    def fail(self, failure: Error) -> None:
+        """Forget the statement, which has failed: if the database is there, perhaps for a damaged message."""
+        self._marks = isinstance(failure, OperationalError | InterfaceError)
+        self.drop()
 
     def note_unheard(self) -> None:
         """Note that nobody knows what the statement has marked."""
@@ -278,6 +286,7 @@ class Pages:
                 self.note_unheard()
                 self._backoff.begin(failure)
             else:
+                self._marks = True
                 self.drop()
                 yield from self._give({line: buffers.get(line.id) for line in self.wanted})
         senders = [line for line in {slot.line: None for slot in self._slots[SlotState.READING]} if line.is_sender]

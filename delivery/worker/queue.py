@@ -11,7 +11,7 @@ from broker_project.core.db import Arguments, Rows, rows, rows_of_each
 from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
 from delivery.dispatch.turn_floors import GROUP_WAITS
-from delivery.limits import CUT_SHORT_SECONDS, MAX_CRASHES, UNADDRESSED_SECONDS
+from delivery.limits import CUT_SHORT_SECONDS, MAX_CRASHES, REFUSED_GROUP_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import Content, contents_of
@@ -280,9 +280,11 @@ def read_groups(
         off = {group_id: UNADDRESSED_SECONDS for group_id, address in addresses.items() if not address}
         for line in wanted:
             off |= _only_hanging(pages[line.line_id].taken, endpoints, line.hanging)
+        ready = [row for row in taken if row.id in endpoints.keys() - off.keys()]
+        contents = contents_of({row.message_id for row in ready})
+        off |= {row.id: REFUSED_GROUP_SECONDS for row in ready if row.message_id not in contents}
         postpone(off)
         endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
-        contents = contents_of({row.message_id for row in taken if row.id in endpoints})
         buffers |= {line_id: _buffer_of(page, contents, endpoints, addresses) for line_id, page in pages.items()}
     return buffers
 

@@ -307,8 +307,8 @@ class RoundTrip:
                 raise
             self.ask(kinds, spares=True)
             return
-        except Error:
-            self.pages.drop()
+        except Error as failure:
+            self.pages.fail(failure)
             raise
         if self.pages.wanted:
             self.pages.found = found.pop()

@@ -1,5 +1,6 @@
 """A subscriber's line: in order, a page at a time, and what each answer means (contract 4.3 to 4.8)."""
 
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +30,7 @@ from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.behaviours import close, reset
 from tests.support.broker import Worker
-from tests.support.database import execute
+from tests.support.database import damage_long_bodies, execute
 from tests.support.factories import event_type, subscriber, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
@@ -64,6 +65,19 @@ def test_deliveries_whose_message_is_missing_are_held_and_stop_no_line(
         wait_until(lambda: broker.statuses(wanted) == [DELIVERED, *[DeliveryStatus.HELD] * 20, DELIVERED])
     said = {one["message_id"] for one in logged if one["event"] == "delivery.message_missing"}
     assert said == {*ids[1:21]}
+
+
+@pytest.mark.behaviour("4.2", "11.9")
+def test_a_message_that_postgresql_cannot_read_is_held_and_stops_no_line(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    other = subscription(subscriber("XYZ"), wanted.event_type, receiver.url("/xyz"))
+    long = os.urandom(5_000)
+    broker.publish_bodies(wanted.event_type, b"1", long, long, b"4")
+    damage_long_bodies()
+    with broker.running_worker():
+        expected = [DELIVERED, *[DeliveryStatus.HELD] * 2, DELIVERED]
+        wait_until(lambda: broker.statuses(wanted) == broker.statuses(other) == expected)
 
 
 @pytest.mark.behaviour("4.1", "4.12")

@@ -1,6 +1,7 @@
 """QUEUE messages: one endpoint of each group takes each message, also after crashes (contract 6.2 to 6.6)."""
 
 import asyncio
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.behaviours import close
 from tests.support.broker import Worker
+from tests.support.database import damage_long_bodies
 
 ENDPOINTS = ["/a", "/b", "/c"]
 MANY = 2 * broker.QUEUE_SENDERS * broker.MAX_IN_FLIGHT
@@ -89,6 +91,18 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
         assert request.headers["webhook-id"] == f"grp_{groups[int(request.headers['broker-message-id'])]}"
         assert (request.headers["webhook-attempt"], request.is_flagged) == ("1", False)
         assert "webhook-sequence" not in request.headers
+
+
+@pytest.mark.behaviour("6.3", "11.9")
+def test_a_message_that_postgresql_cannot_read_stops_only_its_group(receiver: Receiver, storage: None) -> None:
+    kind, _ = queue_of(receiver, "/a", "/b")
+    long = os.urandom(5_000)
+    broker.publish_bodies(kind, *[long, *[b"%d" % number for number in range(MANY)]])
+    damage_long_bodies()
+    with broker.running_worker():
+        wait_until(lambda: len(receiver.log) == MANY)
+        wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
+    assert statuses() == {"DELIVERED": MANY, "REDUNDANT": MANY, "PENDING": 2}
 
 
 @pytest.mark.behaviour("2.10", "4.15")
