@@ -106,9 +106,13 @@ walk_positions: Final = {"next": WALK_START}
 """Where the next walk of this process continues, in the order of all fetched deliveries: subscription, time-out, id."""
 
 
+BELIEVED_LIMIT: Final = "CASE WHEN d.fetched_until <= %(now)s::timestamptz THEN {}.max_redeliveries END"
+"""No limit for what has timed out only by a clock that is not believed: its client may still acknowledge it."""
+
+
 def _overdue_from(direction: str) -> str:
     return f"""
-    (SELECT d.id, d.fetches, d.cancel_requested FROM delivery_open d
+    (SELECT d.id, d.fetched_until, d.fetches, d.cancel_requested FROM delivery_open d
       WHERE d.subscription_id = o.id AND d.{OVERDUE}
       ORDER BY d.fetched_until {direction}, d.id {direction} LIMIT {RETURN_PER_END})"""
 
@@ -130,18 +134,18 @@ overdue AS MATERIALIZED (
     FROM (SELECT d.*, o.delivery_mode, o.max_redeliveries FROM owned o CROSS JOIN LATERAL ({_overdue_from("ASC")}
             UNION ALL {_overdue_from("DESC")}) d
            UNION ALL
-          SELECT d.id, d.fetches, d.cancel_requested, o.delivery_mode, o.max_redeliveries
+          SELECT d.id, d.fetched_until, d.fetches, d.cancel_requested, o.delivery_mode, o.max_redeliveries
             FROM along d JOIN owned o ON o.id = d.subscription_id WHERE d.{OVERDUE}) d
-   WHERE d.delivery_mode = 'PUSH' OR {is_exhausted("d", "d.max_redeliveries")}
+   WHERE d.delivery_mode = 'PUSH' OR {is_exhausted("d", BELIEVED_LIMIT.format("d"))}
    ORDER BY d.id LIMIT {RETURN_BATCH}),
 back AS MATERIALIZED (
-  SELECT d.id, {is_exhausted("d", "o.max_redeliveries")} AS ends
+  SELECT d.id, {is_exhausted("d", BELIEVED_LIMIT.format("o"))} AS ends
     FROM (SELECT * FROM overdue ORDER BY id) o
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open d
       WHERE d.id = o.id AND d.closed_on = '9999-12-31' AND d.fetched_until <= clock_timestamp()
       LIMIT 1 FOR UPDATE SKIP LOCKED) d
-   WHERE o.delivery_mode = 'PUSH' OR {is_exhausted("d", "o.max_redeliveries")}),
+   WHERE o.delivery_mode = 'PUSH' OR {is_exhausted("d", BELIEVED_LIMIT.format("o"))}),
 {END_OR_RETURN}
 SELECT (SELECT count(*) FROM back), ARRAY(SELECT DISTINCT line_id FROM returned ORDER BY line_id), p.*
   FROM (SELECT) x LEFT JOIN LATERAL (
@@ -159,7 +163,7 @@ at the end of the walk.
 def return_overdue() -> int:
     """End or return a batch of timed-out deliveries that no client may fetch; return their number."""
     box, until, delivery_id = walk_positions["next"]
-    arguments = {"uncertain": True, "box": box, "until": until, "id": delivery_id}
+    arguments = {"uncertain": True, "box": box, "until": until, "id": delivery_id, "now": BELIEVED_CLOCK.now()}
     ((number, line_ids, *last),) = rows(RETURN, arguments)
     walk_positions["next"] = WALK_START if None in last else (*last,)
     notify.wake(notify.TOPIC, line_ids)

@@ -24,7 +24,7 @@ from subscriptions.models import EventKind, FormerSecret, PausedBy, Subscription
 from tests.support import broker, factories, replays
 from tests.support.broker import lines_with_due_work
 from tests.support.database import execute
-from tests.support.mailboxes import fetch_all, mailbox_of, pulled_subscription
+from tests.support.mailboxes import fetch_all, mailbox_of, pulled_subscription, time_out_hand_outs
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -134,8 +134,11 @@ def test_a_replay_goes_on() -> None:
 def all_that_ends() -> None:
     """Leave one of each kind whose time is over."""
     kept, mailbox = factories.subscription(), pulled_subscription()
-    for one in (kept, mailbox):
+    tried = pulled_subscription(factories.subscriber(max_redeliveries=0))
+    for one in (kept, mailbox, tried):
         broker.publish_numbered(one.event_type, 1)
+    assert len(fetch_all(tried)) == 1
+    time_out_hand_outs()
     Delivery.objects.filter(subscription=kept).update(expires_at=Now() - HOURS)
     Delivery.objects.filter(subscription=mailbox).update(created_at=Now() - WEEKS)
     IdempotencyKey.objects.create(key="k", fingerprint=b"", message_id=1, deliveries_count=1, expires_at=Now() - HOURS)
@@ -183,7 +186,7 @@ def test_nothing_ends_after_a_jump_before_it_is_believed(
     all_that_ends()
     jump(timedelta(minutes=61))
     with capture_logs() as logged:
-        assert end_what_is_over() == [2, 1, 1, 1, 1]
+        assert end_what_is_over() == [3, 1, 1, 1, 1]
     assert [one["seconds"] // 60 for one in logged if one["event"] == "clock.jumped"] == [61]
     assert BelievedClock().now() is None, "in a process that has started since"
     assert (
