@@ -27,8 +27,6 @@ from subscriptions import edit
 ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
 REFUSAL = re.compile(r"refusal\(\s*(\d{3}),\s*\"(\w+)\"")
 """How the web server's side refuses what Django never hears of."""
-ENDED = {ReceiptCode.FAILED, ReceiptCode.CANCELLED, ReceiptCode.ENDED}
-"""A receipt whose delivery has ended is refused with how it did."""
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_errors_of_serializers_and_of_rules_point_into_the_body(error: Exception
 def existing() -> Iterator[tuple[str, int]]:
     """Return code and status of every problem."""
     yield from ((kind.code, kind.status) for kind in (*problems._TYPES.values(), BAD_REQUEST, FAILED))
-    for code in {*REFUSALS, *ENDED}:
+    for code in {*REFUSALS, ReceiptCode.ENDED}:
         yield str(code), int(HTTPStatus.NOT_FOUND if code is ReceiptCode.UNKNOWN else HTTPStatus.CONFLICT)
     for file in (ROOT / "broker_project" / "server").glob("*.py"):
         yield from ((code, int(status)) for status, code in REFUSAL.findall(file.read_text()))
