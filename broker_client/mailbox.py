@@ -1,5 +1,6 @@
 """One subscriber's mailbox at a broker, with each call of its API as a method."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class FetchResult:
 
 
 class Mailbox:
-    """A subscriber's mailbox, safe for any number of threads.
+    """A subscriber's mailbox, safe for any number of threads, and after a fork.
 
     Every method raises `requests.RequestException` if there is no answer, and `BrokerError` for an error response.
     """
@@ -115,8 +116,8 @@ class Mailbox:
         timeout: float = TIMEOUT_SECONDS,
         wait_seconds: float = 0,
     ) -> requests.Response:
-        if not hasattr(self._threads, "session"):  # a session is not safe for several threads
-            self._threads.session = self._sessions()
+        if getattr(self._threads, "process", None) != os.getpid():  # neither threads nor processes can share a session
+            self._threads.session, self._threads.process = self._sessions(), os.getpid()
         response: requests.Response = self._threads.session.request(
             method,
             f"{self._url}/{operation}",

@@ -1,5 +1,6 @@
 """The client's calls, and its errors."""
 
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -86,6 +87,24 @@ def test_the_key_is_sent_although_the_session_has_other_credentials(played: Play
 
     status = Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=session).status()
     assert status == {"available": 0, "in_flight": 0}
+
+
+def test_a_forked_process_has_a_connection_of_its_own(played: PlayedMailbox) -> None:
+    made: list[requests.Session] = []
+
+    def session() -> requests.Session:
+        made.append(requests.Session())
+        return made[-1]
+
+    mailbox = Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=session)
+    mailbox.status()
+    child = os.fork()
+    if child == 0:
+        try:
+            mailbox.status()
+        finally:
+            os._exit(len(made))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
 ERRORS = [
