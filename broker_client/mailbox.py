@@ -1,6 +1,7 @@
 """One subscriber's mailbox at a broker, with each call of its API as a method."""
 
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ TIMEOUT_SECONDS: Final = 20.0
 CONNECT_SHARE: Final = 1 / 4
 """Share of the time-out that connecting may take."""
 NO_CONTENT: Final = 204
+_TOKEN: Final = re.compile("[!-~]+")
+"""Other characters cannot be sent in a header, and what refuses them there shows the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,11 @@ class Mailbox:
         """Connect to the mailbox of a subscriber at the broker `url`, with an API key of that subscriber.
 
         `sessions` creates the session of each calling thread: the place for certificates and proxies.
+
+        Raise ValueError for a token that no API key can be, such as one with a line break at its end.
         """
+        if not _TOKEN.fullmatch(token):
+            raise ValueError("The token is empty or has a character that no API key has, such as a line break.")
         self._url = f"{url.rstrip('/')}/api/v1/mailboxes/{quote(subscriber, safe='')}"
         self._token = token
         self._sessions = sessions

@@ -107,6 +107,13 @@ def test_a_forked_process_has_a_connection_of_its_own(played: PlayedMailbox) -> 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
+@pytest.mark.parametrize("token", ["brk_secret\n", "brk_secret ", "brk_s\u00e9cret", ""])
+def test_a_token_that_cannot_be_sent_is_refused_at_once_and_not_shown(token: str) -> None:
+    with pytest.raises(ValueError, match="no API key has") as refused:
+        Mailbox("http://127.0.0.1:9", MAILBOX_NAME, token).status()
+    assert "cret" not in str(refused.value)
+
+
 ERRORS = [
     {"pointer": "#/max", "code": "min_value", "detail": "At least 1."},
     {"pointer": "#/receipts/0", "code": "invalid", "detail": "Not a string."},
