@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 import requests
+from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 
 from broker_client.in_flight import Disposition, InFlightMessages
 from broker_client.mailbox import TIMEOUT_SECONDS, Mailbox
@@ -72,6 +73,8 @@ def retry_pause(
     `Retry-After` only lengthens the back-off: a broker that asks for 0 seconds is not called in a loop.
     """
     asked = 0.0
+    if isinstance(problem, InvalidSchema | InvalidURL | MissingSchema):  # of the broker's address
+        raise problem
     if isinstance(problem, BrokerError):
         if not problem.is_transient:
             raise problem

@@ -268,6 +268,14 @@ def test_a_reader_refused_for_good_ends_and_says_why(played: PlayedMailbox, mail
         reader.run()
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "broker.example", "http://"])
+def test_a_reader_with_an_address_that_is_none_ends_and_says_so(address: str) -> None:
+    with pytest.raises(requests.RequestException) as refused:
+        Mailbox(address, MAILBOX_NAME, MAILBOX_TOKEN).fetch()
+    with pytest.raises(type(refused.value)):
+        retry_pause(refused.value, Backoff(0.5))
+
+
 def test_a_consumer_that_cannot_be_started_ends_the_others(
     played: PlayedMailbox, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
