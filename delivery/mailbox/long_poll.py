@@ -278,7 +278,7 @@ def wait_for_messages(
             give_connection_back()
             while poll.wait(began + wait_seconds - time.monotonic()):
                 waited_seconds = time.monotonic() - began
-                if not may_fetch():
+                if not may_fetch() or poll.is_cancelled:
                     break
                 if messages := fetch(mailbox, max_messages=max_messages):
                     return PollResult(messages, waited_seconds=waited_seconds)

@@ -204,6 +204,21 @@ def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscri
     assert bodies_of(fetch(box_of(pulled), max_messages=1)) == [b"0"], "it is there for somebody else"
 
 
+def test_a_client_that_hangs_up_while_its_key_is_looked_up_gets_nothing(
+    pulled: Subscription, polls: WaitingPolls
+) -> None:
+    gone: Future[None] = Future()
+
+    def look_up() -> bool:
+        gone.set_result(None)
+        return True
+
+    publish_numbered(pulled.event_type, 1)
+    terms: dict[str, Any] = {"watch_disconnect": lambda: gone, "may_fetch": look_up, "polls": polls}
+    polled = wait_for_messages(box_of(pulled), max_messages=1, wait_seconds=PATIENCE_SECONDS, **terms)
+    assert (polled.messages, Delivery.objects.get().status) == ([], DeliveryStatus.PENDING)
+
+
 def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
     wait_for_messages(box_of(pulled), max_messages=1, wait_seconds=0.01, watch_disconnect=lambda: gone, polls=polls)
