@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import structlog
 from django.db import Error
 
-from broker_project.core.db import forget_connection, give_connection_back, rows
+from broker_project.core.db import answered_within, forget_connection, give_connection_back, rows
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
@@ -23,6 +23,8 @@ POLL_SECONDS: Final = 0.05
 """How long a message without a hint may wait to be found."""
 MIN_POLL_SECONDS: Final = 0.005
 """Between two looks, however many hints there are."""
+LOOK_SECONDS: Final = 4.5
+"""How long a look may take, as a fetch: a connection that hangs must not keep polls from being woken for longer."""
 FAILURE_SECONDS: Final = 0.5
 
 log = structlog.get_logger(__name__)
@@ -225,7 +227,9 @@ class MailboxPoller(threading.Thread):
     def look(self) -> None:
         """Look once."""
         if counts := self._polls.counts():
-            self._polls.wake(dict(rows(COUNT_AVAILABLE, [[*counts.keys()], [*counts.values()]])))
+            with answered_within(LOOK_SECONDS):
+                available_now = rows(COUNT_AVAILABLE, [[*counts.keys()], [*counts.values()]])
+            self._polls.wake(dict(available_now))
         else:
             forget_connection()
 

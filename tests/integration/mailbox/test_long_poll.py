@@ -15,7 +15,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
-from broker_project.core.db import forget_connection, rows
+from broker_project.core.db import NotAnswered, forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
@@ -242,6 +242,20 @@ def test_polls_outlive_the_connection_of_the_poller(
         terminate_backends()
         publish_numbered(pulled.event_type, 1)
         assert waiting.result(PATIENCE_SECONDS) == [b"0"]
+
+
+def test_a_look_that_is_not_answered_is_soon_given_up(
+    pulled: Subscription,
+    polls: WaitingPolls,
+    elsewhere: "psycopg.Connection[Any]",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_poll, "LOOK_SECONDS", 0.2)
+    elsewhere.execute("LOCK TABLE subscriptions_subscription IN ACCESS EXCLUSIVE MODE")
+    with polls.slot(pulled.subscriber_id), pytest.raises(NotAnswered):
+        MailboxPoller(polls).look()
+    forget_connection()
+    elsewhere.rollback()
 
 
 @pytest.fixture
