@@ -28,10 +28,14 @@ class BrokerError(Exception):
     """An error response of the broker, or of a proxy before it; the text says what is wrong."""
 
     def __init__(self, status: int, text: str, retry_after: float | None) -> None:
-        super().__init__(f"{status}: {text}")
+        super().__init__(status, text, retry_after)  # what it is made of again in another process
         self.status = status
+        self._text = text
         self.retry_after = retry_after
         """Seconds after which to try again, if the response says so."""
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self._text}"
 
     @property
     def is_transient(self) -> bool:
