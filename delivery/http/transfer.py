@@ -50,7 +50,8 @@ RETRY_AFTER: Final = "Retry-After"
 MAX_RETRY_AFTER_CHARACTERS: Final = 64
 """No number of seconds and no date is longer."""
 
-Address = tuple[str, int]
+Ends = tuple[str, int, str, int]
+"""Local address and port of a connection, and remote ones: several connections may have one local port."""
 
 log = structlog.get_logger(__name__)
 
@@ -118,28 +119,31 @@ class Answer:
 
 
 class Connections:
-    """The sockets of one client's connections, by their local addresses; belongs to the client's thread."""
+    """The sockets of one client's connections, by their ends; belongs to the client's thread."""
 
     def __init__(self) -> None:
-        self._descriptors: dict[Address, int] = {}
-        self._polls: dict[int, select.poll] = {}
-        """By descriptor; each asks for that one."""
+        self._polls: dict[Ends, select.poll] = {}
+        """Each asks for the socket of that connection."""
+        self._ends: dict[int, Ends] = {}
+        """By descriptor: what it was used for before is forgotten."""
 
-    def opened(self, local: Address, descriptors: Iterable[int]) -> None:
-        """Note that one of the sockets just opened has become the connection with this local address."""
-        _, port = local
+    def opened(self, ends: Ends, descriptors: Iterable[int]) -> None:
+        """Note that one of the sockets just opened has become the connection with these ends."""
+        _, port, *_ = ends
         for descriptor in descriptors:
             # Of several that were tried, all but one are closed by now.
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
                 if opened.getsockname()[1] == port:
-                    self._descriptors[local] = descriptor
-                    self._polls[descriptor] = select.poll()
-                    self._polls[descriptor].register(descriptor, select.POLLIN)
+                    if before := self._ends.get(descriptor):
+                        self._polls.pop(before, None)
+                    self._ends[descriptor] = ends
+                    self._polls[ends] = select.poll()
+                    self._polls[ends].register(descriptor, select.POLLIN)
 
-    def has_unread(self, local: Address) -> bool:
+    def has_unread(self, ends: Ends) -> bool:
         """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
-        descriptor = self._descriptors.get(local)
-        return descriptor is None or bool(self._polls[descriptor].poll(0))  # None: unknown
+        poll = self._polls.get(ends)
+        return poll is None or bool(poll.poll(0))  # None: unknown
 
 
 class Transfer:
@@ -230,7 +234,7 @@ class Transfer:
         self.opened.append(descriptor)
         return OK
 
-    def may_be_sent(self, address: str, host: str, _port: int, port: int) -> int:
+    def may_be_sent(self, address: str, host: str, to_port: int, port: int) -> int:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
         The endpoint may have got it already; only the line may repeat it, and says so (contract 4.11). Over a kept
@@ -246,10 +250,11 @@ class Transfer:
         if refusal:
             self.refused_addresses[address] = refusal
             self.has_allowed = False
+        ends = (host, port, address, to_port)
         if self.opened:
-            self._connections.opened((host, port), self.opened)
+            self._connections.opened(ends, self.opened)
         elif not self.was_begun:
-            self.is_stale = bool(refusal) or self._connections.has_unread((host, port))
+            self.is_stale = bool(refusal) or self._connections.has_unread(ends)
         if not self.was_begun and boot_clock.since_boot() >= self.ends_at:
             self.refused = TOO_LATE
         if refusal or self.was_begun or self.is_stale or self.refused:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import socket
 import time
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -11,10 +12,18 @@ import pytest
 from django.conf import settings
 
 from broker_project.core import boot_clock
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw, running_receiver
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.transfer import LEASE_ENDED, TOO_LATE, Answer, EncodedRequest, Lease, RequestNotCompleted
+from delivery.http.transfer import (
+    LEASE_ENDED,
+    TOO_LATE,
+    Answer,
+    EncodedRequest,
+    Lease,
+    RequestNotCompleted,
+    Transfer,
+)
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
@@ -284,6 +293,36 @@ def test_unsolicited_bytes_ignored(http_client: HttpClient, receiver: Receiver, 
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert len(receiver.of("/second")) == 2
+
+
+@pytest.mark.behaviour("4.11")
+def test_unsolicited_bytes_are_ignored_on_connections_that_share_a_local_port(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux uses one port for connections to several addresses."""
+    unsolicited = LateBytes(
+        b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 408 -\r\nContent-Length: 0\r\n\r\n"
+    )
+    receiver.on("/first", unsolicited)
+    port, open_socket = 0, Transfer.open_socket
+
+    def opened(transfer: Transfer, purpose: int, wanted: Any) -> "socket.socket | int":
+        nonlocal port
+        opened = open_socket(transfer, purpose, wanted)
+        assert isinstance(opened, socket.socket)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(("127.0.0.1", port))
+        port = opened.getsockname()[1]
+        return opened
+
+    with running_receiver() as other, monkeypatch.context() as sharing:
+        sharing.setattr(Transfer, "open_socket", opened)
+        assert content_of(ask(http_client, receiver, "/first")) == (200, b"")
+        assert content_of(ask(http_client, other, "/")) == (200, b"")
+        sharing.undo()  # what it would open next to the receiver has the same ends as the first one
+        receiver.soon(unsolicited.send)
+        assert unsolicited.has_sent.wait(LONG)
+        assert content_of(ask(http_client, receiver, "/second")) == (200, b"")
 
 
 def test_a_kept_connection_that_ends_is_noticed_once(
