@@ -54,8 +54,9 @@ ASYNC: Final = re.compile(
     (?<! (?<!\.)\. )                   # not a property name after a point (but after the three points of a spread),
     (?! (?<=(["'`]))async\1 )          # not an entire string;
     async (?![\w$])
-    (?= [^\S\n\r\u2028\u2029]*         # and followed on its line by something
-        [^\s:,;.=)}\]<>&|?+%^!~`-] )   # that can begin a function: a word, a bracket, an asterisk, a string, a comment
+    (?= [^\S\n\r\u2028\u2029]*         # and followed on its line by something that can begin a function:
+        (?: [^\s:,;.=)}\]<>&|?+%^!~`-] # a word, a bracket, an asterisk, a string, a comment,
+        | \.\d ) )                     # a number
     """,
     re.VERBOSE,
 )

@@ -149,6 +149,7 @@ def test_checking_runs_nothing(source: str) -> None:
         "({async* m() {}})",
         "({async'm'() {}})",
         "({async 1() {}})",
+        "({async .5() {}})",
         "({async [x]() {}})",
         "({async \\u0061() {}})",
         "({'a': 1, async'b'() {}})",
