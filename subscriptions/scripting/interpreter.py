@@ -39,7 +39,8 @@ STDOUT, STDERR = 1, 2
 PR_SET_NO_NEW_PRIVS: Final = 38
 NICENESS: Final = 5
 """The broker's own work comes first; with much more, scripts on a busy machine would exceed their time limit."""
-DATA_BYTES: Final = 128 * 1024 * 1024
+MORE_BYTES: Final = 128 * 1024 * 1024
+"""Of memory, than it has before the first job."""
 SPARE_CPU_SECONDS: Final = 2
 
 COMPILED: Final = "__compiled_and_not_run"
@@ -200,9 +201,16 @@ def drop_privileges(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     lower_priority(NICENESS)
     os.dup2(STDOUT, STDERR)  # discarded; until now the worker's log, for errors at the start of this program
-    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+    limit_memory()
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
         resource.setrlimit(limit, (0, 0))
+
+
+def limit_memory() -> None:
+    """Limit this process's memory of every kind: page tables grow even with what is only read."""
+    pages, *_ = Path("/proc/self/statm").read_text().split()
+    most = int(pages) * resource.getpagesize() + MORE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def serve(prelude: str, connection: socket.socket) -> None:

@@ -16,8 +16,6 @@ from typing import Final
 CONNECTION: Final = 0
 """The descriptor of the socket to the parent."""
 PROT_EXEC: Final = 4
-MAP_SHARED: Final = 1
-"""No limit counts such memory."""
 RLIMIT_CPU: Final = 0
 
 PR_SET_SECCOMP: Final = 22
@@ -58,7 +56,7 @@ ALLOWED: Final = {
     "recvfrom": Call(45, 207, [Must(0, be=CONNECTION)]),
     "sendto": Call(44, 206, [Must(0, be=CONNECTION)]),
     "brk": Call(12, 214),
-    "mmap": Call(9, 222, [Must(2, lack=PROT_EXEC), Must(3, lack=MAP_SHARED)]),
+    "mmap": Call(9, 222, [Must(2, lack=PROT_EXEC)]),
     "mprotect": Call(10, 226, [Must(2, lack=PROT_EXEC)]),
     "mremap": Call(25, 216),
     "munmap": Call(11, 215),

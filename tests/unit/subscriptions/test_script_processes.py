@@ -16,6 +16,7 @@ from broker_project.stack.folders import ROOT
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from subscriptions import apps
 from subscriptions.scripting import process, runner
+from subscriptions.scripting.interpreter import MORE_BYTES
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
@@ -269,7 +270,6 @@ def test_any_other_system_call_ends_the_process() -> None:
 
 RIGHT_AND_WRONG: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [
     ("mmap", (0, 4096, 3, 0x22, -1, 0), (0, 4096, 7, 0x22, -1, 0)),  # memory that can be executed
-    ("mmap", (0, 4096, 3, 0x22, -1, 0), (0, 4096, 3, 0x21, -1, 0)),  # memory that no limit counts
     ("mprotect", (0, 0, 3), (0, 0, 5)),
     ("recvfrom", (0, 0, 0, 0x40, 0, 0), (3, 0, 0, 0x40, 0, 0)),
     ("sendto", (0, 0, 0, 0x40, 0, 0), (1, 0, 0, 0x40, 0, 0)),
@@ -282,6 +282,24 @@ def test_system_calls_are_restricted_by_argument() -> None:
     calls = [(getattr(ALLOWED[name], MACHINE), right, wrong) for name, right, wrong in RIGHT_AND_WRONG]
     ends = output_of(f"print([(end_of(n, *right), end_of(n, *wrong)) for n, right, wrong in {calls}])")
     assert ends == str([(0, int(ENDED))] * len(calls))
+
+
+def test_memory_of_every_kind_is_limited() -> None:
+    """Memory of its own, shared, of a stack, or to be read only, which fills page tables."""
+    kinds = [(3, 0x22), (3, 0x21), (3, 0x122), (1, 0x22)]
+    mmap, too_much = getattr(ALLOWED["mmap"], MACHINE), 2 * MORE_BYTES
+    story = f"""
+from subscriptions.scripting.interpreter import limit_memory
+limit_memory()
+libc.syscall.restype = ctypes.c_long
+for protection, flags in {kinds}:
+    pid = os.fork()
+    if not pid:
+        confine()
+        os._exit(libc.syscall({mmap}, None, ctypes.c_long({too_much}), protection, flags, -1, None) == -1)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), end="")
+"""
+    assert output_of(story) == "1" * len(kinds)
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
