@@ -45,7 +45,10 @@ def take_frame(received: bytearray, *, max_head: int, max_body: int) -> Frame | 
         return None
     head, body = bytes(received[LENGTHS.size : begin]), bytes(received[begin:end])
     del received[:end]
-    return json.loads(head), body
+    try:
+        return json.loads(head), body
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,25 @@ class NotRun:
 Result = Made | Failed | Lost | NotRun
 
 
-def result_of(head: Mapping[str, Any], body: bytes) -> Result:
-    """Return the result in a process's answer."""
-    if "failed" in head:
-        return Failed(head["failed"])
-    made = {name: head[name] for name in ("headers", "param", "status") if name in head}
-    return Made(body if head.get("has_body") else None, **made)
+def is_well_formed(text: str) -> bool:
+    """Tell whether UTF-8 can encode a text: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def result_of(head: object, body: bytes) -> Result:
+    """Return the result in a process's answer; raise `ValueError` for what only a script that broke out would say."""
+    match head:
+        case {"failed": reason}:
+            if isinstance(reason, str) and reason.isprintable():
+                return Failed(reason)
+        case {"has_body": has_body, "headers": dict(headers), "param": str(param), "status": str(status)}:
+            texts = [param, status, *headers, *headers.values()]
+            if all(isinstance(text, str) and is_well_formed(text) for text in texts):
+                return Made(body if has_body else None, headers, param, status)
+        case {} if not head:  # it is ready, or has compiled the script
+            return Made()
+    raise ValueError("not an answer")

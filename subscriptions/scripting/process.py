@@ -115,25 +115,32 @@ class ScriptProcess:
             self._out = b""  # it has ended: reading reports that
 
     def receive(self) -> Result | None:
-        """Return its answer, None while incomplete, the first when it is ready; raise `EOFError` if it has ended."""
+        """Return its answer, None while incomplete, the first when it is ready.
+
+        Raise `EOFError` if it has ended, or says what our own program does not: a script may have broken out.
+        """
         try:
             chunk = self._socket.recv(CHUNK)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
             chunk = b""
-        if not chunk:
+        is_asked = self.job or not self.is_ready
+        if not (chunk and is_asked):
             raise EOFError
         self._in += chunk
         try:
             frame = take_frame(self._in, max_head=MAX_HEAD_BYTES, max_body=MAX_OUTPUT_BYTES)
+            result = result_of(*frame) if frame else None
         except ValueError:
             raise EOFError from None
-        if not frame:
+        if not result:
             return None
+        if self._in:
+            raise EOFError
         self.is_ready = True
         self.used_seconds = self._job_cpu()
-        return result_of(*frame)
+        return result
 
     def kill_if_overdue(self, now: float) -> Result | None:
         """Kill it if its job has used up its time; return the job's result then."""

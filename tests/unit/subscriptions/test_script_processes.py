@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from subscriptions import apps
 from subscriptions.scripting import process, runner
 from subscriptions.scripting.interpreter import MORE_BYTES
-from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
+from subscriptions.scripting.jobs import LENGTHS, Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
 from tests.support.scripts import process_ids, run_script, running_scripts, wait_for_results
@@ -133,6 +133,66 @@ def test_a_script_that_crashes_its_process_has_failed(end: signal.Signals) -> No
         runner.run("it", Job("while (1);"))
         os.kill(process_ids(runner)[0], end)
         assert wait_for_results(runner, 1) == {"it": Failed(f"it crashed its process ({end.name})")}
+
+
+TAKEN_OVER = """
+import socket
+from subscriptions.scripting.jobs import packed
+connection = socket.socket(fileno=0)
+connection.sendall(packed({}, b""))
+connection.recv(1 << 20)
+connection.sendall(__SAID__)
+connection.recv(1)
+"""
+HEAD = {"has_body": True, "headers": {}, "param": "", "status": "200"}
+DEEP = b"[" * 100_000 + b"]" * 100_000
+WRONG: list[dict[str, object]] = [
+    {"headers": [1]},
+    {"headers": {"X": 1}},
+    {"param": 5},
+    {"param": "\ud83d"},
+    {"status": None},
+    {"failed": "\0"},
+]
+
+
+@pytest.fixture
+def says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[bytes], None]:
+    """Let processes that are started say this to their first job, as if a script had broken out."""
+
+    def say(said: bytes) -> None:
+        program = tmp_path / "taken_over.py"
+        program.write_text(TAKEN_OVER.replace("__SAID__", repr(said)))
+        monkeypatch.setattr(process, "PROGRAM", program)
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        LENGTHS.pack(len(DEEP), 0) + DEEP,
+        packed(HEAD, b"") + packed(HEAD, b"of the next job"),
+        *(packed(HEAD | wrong, b"") for wrong in WRONG),
+    ],
+    ids=range(2 + len(WRONG)),
+)
+def test_a_process_that_a_script_has_taken_over_is_ended(says: Callable[[bytes], None], said: bytes) -> None:
+    says(said)
+    with running_scripts() as runner:
+        assert run_script(runner, "") == Lost("its process is gone")
+
+
+def test_a_process_that_speaks_without_being_asked_is_ended(says: Callable[[bytes], None]) -> None:
+    says(packed(HEAD, b"of the next job"))
+    process = ScriptProcess()
+    wait_until(process.receive)
+    process._out = b"no job"
+    process.send()
+    with pytest.raises(EOFError):
+        wait_until(process.receive)
+    process.hang_up()
+    process.wait()
 
 
 def test_no_process_is_left() -> None:
