@@ -101,7 +101,8 @@ def with_param(url: str, param: str) -> str:
     path, mark, query = _STRAY_PERCENT.sub("%25", param).partition("?")
     parts = urlsplit(url)
     longer = (parts.path or "/") + quote(path, safe=PATH_SAFE)
-    if any(step in {".", ".."} for step in re.split(r"[/\\]", unquote(longer))):
+    steps = re.split(r"[/\\]", unquote(longer))
+    if any(step.partition(";")[0] in {".", ".."} for step in steps):  # Java servers drop what follows a semicolon
         raise ValidationError("$param must not step up the path with '..' or '.'.")
     queries = [one for one in (parts.query, quote(query, safe=QUERY_SAFE) if mark else "") if one]
     made = parts._replace(path=longer, query="&".join(queries)).geturl()

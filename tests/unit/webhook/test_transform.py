@@ -113,6 +113,8 @@ def test_a_parameter_is_appended_to_the_path(url: str, param: str, longer: str) 
         ("/./b", "step"),
         ("\\..\\b", "step"),
         ("/%2e%2e%2fb", "step"),
+        ("/..;/b", "step"),
+        ("/.%2E%3Bc=d/b", "step"),
         ("/b\r\nX-A: b", "control"),
         ("/b\0", "control"),
         ("/" + "b" * 2048, "characters"),
