@@ -34,6 +34,8 @@ KEPT_SCRIPTED_BYTES: Final = 8192
 """What an attempt keeps of a body that a script made; a larger one is not kept."""
 KEPT_BODY_BYTES: Final = 1_024
 """Of an answer, what is recorded with the attempt (contract 10.3)."""
+MAX_LOOK_UPS: Final = 500
+"""Of host names at a time, each in a thread: one whose name server does not answer takes ten seconds or more."""
 KEPT_CONNECTIONS: Final = 4_096
 """More than requests in flight: with fewer, most requests would need a new connection."""
 

@@ -4,11 +4,7 @@
 `socket_action` with epoll costs per ready socket; `select` stops at descriptor 1,024 and `perform` costs per handle.
 """
 
-import os
-import select
-import threading
-from collections.abc import Callable, Collection, Hashable
-from contextlib import suppress
+from collections.abc import Collection, Hashable
 from math import ceil, inf
 from typing import Any, Final
 
@@ -16,6 +12,8 @@ import pycurl
 
 from broker_project.core import boot_clock
 from broker_project.core.egress import EgressPolicy
+from delivery.http.names import Names, entry_of
+from delivery.http.sockets import Sockets
 from delivery.http.transfer import (
     ABANDONED,
     LEASE_ENDED,
@@ -28,6 +26,7 @@ from delivery.http.transfer import (
     Transfer,
 )
 from delivery.limits import (
+    CONNECT_TIMEOUT_MS,
     GATHER_SECONDS,
     KEPT_CONNECTIONS,
     MAX_ANSWER_BYTES,
@@ -37,24 +36,10 @@ from delivery.limits import (
 )
 
 OVERDUE: Final = "Operation timed out"
+NOT_FOUND_IN_TIME: Final = "Resolving timed out"
 NOT_OF_LIBCURL: Final = [b"Expect:", b"Accept:"]
 """Keeps libcurl from adding these headers."""
 NOTHING: Final = EncodedRequest("", "", [], b"")
-
-EVENTS_AT_ONCE: Final = 1_024
-READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
-ACTIONS: Final = tuple(
-    (pycurl.CSELECT_IN if events & READABLE else 0) | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
-    for events in range((READABLE | select.EPOLLOUT) + 1)
-)
-"""What libcurl does about epoll's events."""
-EVENTS: Final = {
-    pycurl.POLL_NONE: 0,
-    pycurl.POLL_IN: select.EPOLLIN,
-    pycurl.POLL_OUT: select.EPOLLOUT,
-    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
-}
-"""What epoll watches for where libcurl wants it."""
 
 
 class HttpClient:
@@ -77,6 +62,8 @@ class HttpClient:
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi, self._end_late)
         self._connections = Connections()
+        self._names = Names()
+        self._sockets.act_on(self._names.bell, self._names.silence)
         self._idle: list[Transfer] = []
         self._in_flight: dict[Transfer, None] = {}
         self._late_at = inf
@@ -111,7 +98,8 @@ class HttpClient:
         transfer.opened, transfer.refused_addresses = [], {}
         transfer.refused = transfer.socket_failure = ""
         transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
-        transfer.has_head = transfer.is_interim = False
+        transfer.has_head = transfer.is_interim = transfer.wants_name = transfer.is_named = False
+        transfer.waits_since, transfer.looked_up_seconds = None, 0.0
         # libcurl counts from the moment in which it begins: it gets what is left of the time.
         transfer.timeout_ms = max(1, ceil((transfer.until - now) * 1000))
         handle.setopt(pycurl.TIMEOUT_MS, transfer.timeout_ms)
@@ -160,6 +148,7 @@ class HttpClient:
         while not (answers or is_over):
             is_over = self._sockets.act(end)
             answers = self._finished()
+            end = min(end, self._late_at)  # what waits for its name is late sooner
             is_over = is_over or boot_clock.since_boot() >= end
         if answers and self.is_gathering:
             end = boot_clock.since_boot() + GATHER_SECONDS
@@ -188,12 +177,19 @@ class HttpClient:
         """Close sockets and descriptors; requests in flight are dropped."""
         self._multi.close()
         self._sockets.close()
+        self._names.close()
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self._connections, self._egress, max_answer_bytes=self._max_answer_bytes)
 
     def _finished(self) -> list[Answer]:
         answers, self._ended = self._ended, []
+        self._looked_at = boot_clock.since_boot()
+        for transfer, (addresses, failure) in self._names.found():
+            if failure:
+                answers.append(self._finish(transfer.handle, pycurl.E_COULDNT_RESOLVE_HOST, failure))
+            else:
+                self._go_on(transfer, addresses)
         more = len(self._in_flight)
         while more:
             more, done, failed = self._multi.info_read()
@@ -215,6 +211,8 @@ class HttpClient:
             for transfer in self._in_flight:
                 if transfer.was_begun:
                     transfer.extend(stall)
+                elif transfer.waits_since is not None:
+                    transfer.waits_since += stall
             self._late_at = min(map(late_at, self._in_flight))
         return now
 
@@ -230,34 +228,66 @@ class HttpClient:
                 transfer.refused = transfer.refused if transfer.was_begun else TOO_LATE
                 self._ended.append(self._finish(transfer.handle, ABANDONED, LEASE_ENDED))
             elif now >= late_at(transfer):
-                self._ended.append(self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE))
+                text = OVERDUE if transfer.waits_since is None else NOT_FOUND_IN_TIME
+                self._ended.append(self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, text))
         self._late_at = min(map(late_at, self._in_flight), default=inf)
 
     def _again(self, handle: Any) -> bool:
-        """Send what has not gone out over a kept connection, because something had come on it, over a new one."""
+        """Send what has not gone out over a kept connection, because something had come on it, over a new one.
+
+        What has not gone out because its host has no addresses yet waits for them.
+        """
         transfer: Transfer = handle.transfer
+        if transfer.wants_name:
+            self._multi.remove_handle(handle)
+            transfer.waits_since = boot_clock.since_boot()
+            self._late_at = min(self._late_at, late_at(transfer))
+            self._names.look_up(transfer)
+            return True
         if not transfer.is_stale:
             return False
         self._multi.remove_handle(handle)
         handle.setopt(pycurl.FRESH_CONNECT, 1)
-        self._idle.append(transfer)
-        burst = transfer.burst
-        self.start(transfer.token, transfer.request, until=transfer.until, lease=transfer.lease)
-        transfer.burst, transfer.is_restarted = burst, True
-        self._started -= 1
+        transfer.is_restarted = True
+        self._start_again(transfer)
         return True
+
+    def _go_on(self, transfer: Transfer, addresses: list[str]) -> None:
+        """Send what has waited for the addresses of its host; for both together it has the time to connect."""
+        assert transfer.waits_since is not None  # noqa: S101 - it has waited
+        transfer.looked_up_seconds = boot_clock.since_boot() - transfer.waits_since
+        left = CONNECT_TIMEOUT_MS - ceil(transfer.looked_up_seconds * 1000)
+        transfer.handle.setopt(pycurl.RESOLVE, [entry_of(transfer.request.url, addresses)])
+        transfer.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left))
+        transfer.is_named = True
+        self._start_again(transfer)
+
+    def _start_again(self, transfer: Transfer) -> None:
+        self._idle.append(transfer)
+        before = transfer.burst, transfer.is_restarted, transfer.is_named, transfer.looked_up_seconds
+        self.start(transfer.token, transfer.request, until=transfer.until, lease=transfer.lease)
+        transfer.burst, transfer.is_restarted, transfer.is_named, transfer.looked_up_seconds = before
+        self._started -= 1
 
     def _finish(self, handle: Any, number: int, text: str) -> Answer:
         """Return what came of a request; `number` is libcurl's error, 0 for none."""
         transfer: Transfer = handle.transfer
         status = handle.getinfo(pycurl.RESPONSE_CODE)
-        duration_ms = round(handle.getinfo(pycurl.TOTAL_TIME) * 1000)
+        if transfer.waits_since is not None:
+            transfer.looked_up_seconds = boot_clock.since_boot() - transfer.waits_since
+        duration_ms = round((handle.getinfo(pycurl.TOTAL_TIME) + transfer.looked_up_seconds) * 1000)
         answer = Answer(transfer.token, status, bytes(transfer.head), bytes(transfer.body), duration_ms)
         if (number or not status) and (failure := transfer.failure(number, text, status)):
             answer.status, answer.body, answer.failure = 0, b"", failure
         if transfer.is_restarted:
             handle.setopt(pycurl.FRESH_CONNECT, 0)
-        self._multi.remove_handle(handle)
+        if transfer.is_named:  # it would tell libcurl the same addresses with each later request
+            handle.unsetopt(pycurl.RESOLVE)
+            handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
+        if transfer.waits_since is None:
+            self._multi.remove_handle(handle)
+        else:
+            self._names.forget(transfer)
         del self._in_flight[transfer]
         if transfer.burst == self._burst - 1:
             self._unanswered -= 1
@@ -271,87 +301,6 @@ class HttpClient:
 def late_at(transfer: Transfer) -> float:
     """Return the time since boot at which the client ends a request, if nothing else has."""
     overdue = transfer.until + OVERDUE_SECONDS
+    if transfer.waits_since is not None:
+        overdue = min(overdue, transfer.waits_since + CONNECT_TIMEOUT_MS / 1000)
     return overdue if transfer.lease is None else min(overdue, transfer.lease.lease_ends_at)
-
-
-class Sockets:
-    """The sockets that libcurl wants watched, its timer, and a bell that other threads may ring: one epoll.
-
-    Owned by one thread, but for `ring`.
-    """
-
-    def __init__(self, multi: Any, before_acting: Callable[[], object]) -> None:
-        self._multi = multi
-        self._before_acting = before_acting
-        """Called after each wait, before libcurl can send anything: this process may have been stopped meanwhile."""
-        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
-        self._poll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._bell_lock = threading.Lock()
-        """Held while ringing: otherwise the descriptor could be closed, and be another file by then."""
-        self._is_open = True
-        self._poll.register(self._bell, select.EPOLLIN)
-        self._others: set[int] = set()
-        self._watched: set[int] = set()
-        self._timer_at: float | None = None
-
-    def act(self, end: float) -> bool:
-        """Wait for something to happen, at most until `end` (time since boot), and let libcurl act on it.
-
-        Returns whether the bell was rung, or there is something on another descriptor.
-        """
-        now = boot_clock.since_boot()
-        if self._timer_at is not None and self._timer_at <= now:
-            self._timer_at = None
-            self._before_acting()
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-            return False
-        until = end if self._timer_at is None else min(end, self._timer_at)
-        ready = self._poll.poll(max(0.0, until - now), EVENTS_AT_ONCE)
-        self._before_acting()
-        interrupted = False
-        for descriptor, events in ready:
-            if descriptor in self._watched:
-                self._multi.socket_action(descriptor, ACTIONS[events])
-            elif descriptor == self._bell:
-                os.eventfd_read(self._bell)
-                interrupted = True
-            elif descriptor in self._others:
-                interrupted = True
-            else:  # a kept connection on which something has come, or that has ended, while nobody uses it
-                with suppress(OSError):  # it may be closed by now
-                    self._poll.unregister(descriptor)
-        return interrupted
-
-    def watch_too(self, descriptor: int) -> None:
-        """Let `act` return when this one is readable; the caller reads it."""
-        self._others.add(descriptor)
-        self._poll.register(descriptor, select.EPOLLIN)
-
-    def ring(self) -> None:
-        """Make `act` return; may be called from any thread, also after `close`."""
-        with self._bell_lock:
-            if self._is_open:
-                os.eventfd_write(self._bell, 1)
-
-    def close(self) -> None:
-        """Give back the descriptors."""
-        self._poll.close()
-        with self._bell_lock:
-            self._is_open = False
-            os.close(self._bell)
-
-    def _set_timer(self, milliseconds: int) -> None:
-        self._timer_at = None if milliseconds < 0 else boot_clock.since_boot() + milliseconds / 1000
-
-    def _watch(self, action: int, descriptor: int, _multi: object, _data: object) -> None:
-        """Watch a socket, or no longer: then epoll keeps it, as adding it for each request costs ten times as much."""
-        if action == pycurl.POLL_REMOVE:
-            self._watched.discard(descriptor)
-            return
-        self._watched.add(descriptor)
-        try:
-            self._poll.modify(descriptor, EVENTS[action])
-        except FileNotFoundError:  # it is new; maybe under the number of one that was closed, which the kernel forgot
-            self._poll.register(descriptor, EVENTS[action])

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from math import ceil
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -180,6 +181,14 @@ class Transfer:
     is_stale: bool
     """Whether it was not sent over a kept connection, and may be over a new one."""
     is_restarted: bool
+    wants_name: bool
+    """Whether it was not sent because its host has to be looked up."""
+    is_named: bool
+    """Whether that was done."""
+    waits_since: float | None
+    """Time since boot at which that began, while it lasts."""
+    looked_up_seconds: float
+    """How long that took."""
     has_head: bool
     is_interim: bool
 
@@ -192,6 +201,7 @@ class Transfer:
         self.head, self.body = bytearray(), bytearray()
         self.handle = handle = new_handle()
         handle.transfer = self
+        handle.setopt(pycurl.RESOLVER_START_FUNCTION, self.begin_look_up)
         handle.setopt(pycurl.OPENSOCKETFUNCTION, self.open_socket)
         handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
         handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
@@ -208,6 +218,11 @@ class Transfer:
         self.until += seconds
         self.timeout_ms += ceil(seconds * 1000)
         self.handle.setopt(pycurl.TIMEOUT_MS, self.timeout_ms)
+
+    def begin_look_up(self) -> int:
+        """Refuse that libcurl looks up a name, of which it has no connection and no addresses: the client does."""
+        self.wants_name = not self.is_named and has_to_be_found(host_of(self.request.url))
+        return int(self.wants_name)
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
         """Return a socket for an address of the host; none if it is not allowed: libcurl tries the next one."""
@@ -310,7 +325,7 @@ class Transfer:
 
     def _address_refused(self) -> str:
         """Return what was refused. Only the log has the addresses, with the host and the request's `webhook-id`."""
-        host, of = urlsplit(self.request.url).hostname, self.request.headers.get("webhook-id")
+        host, of = host_of(self.request.url), self.request.headers.get("webhook-id")
         log.info("http.address_not_allowed", host=host, of=of, addresses=self.refused_addresses)
         return f"{NOT_ALLOWED} ({', '.join(sorted({*self.refused_addresses.values()}))})"
 
@@ -319,6 +334,20 @@ class Transfer:
         if self._lent:
             self._lent.close()
         self._lent = None
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL."""
+    return urlsplit(url).hostname or ""
+
+
+def has_to_be_found(host: str) -> bool:
+    """Return whether a host has to be looked up: it is neither an address nor a name for this machine."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host.rstrip(".").rpartition(".")[2] != "localhost"
+    return False
 
 
 def new_handle() -> Any:
