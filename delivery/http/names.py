@@ -50,10 +50,9 @@ class Names:
         self._waiting[host][transfer] = None
         self._go_on()
 
-    def forget(self, transfer: Transfer) -> bool:
-        """Let a request wait no longer; return whether it did."""
-        waiting = self._waiting.get(host_of(transfer.request.url), {})
-        return transfer in waiting and not waiting.pop(transfer)
+    def forget(self, transfer: Transfer) -> None:
+        """Let a request wait no longer, if it does."""
+        self._waiting.get(host_of(transfer.request.url), {}).pop(transfer, None)
 
     def found(self) -> list[tuple[Transfer, Found]]:
         """Return the requests whose look-ups have ended, with what came of them."""
