@@ -18,7 +18,7 @@ from delivery.api.searches import found_by
 from delivery.models import Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.status.delivery_search import finder_of, in_retry_line
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, DeliveryStatus
 from subscriptions.models import Subscription
 
 Listed = TypeVar("Listed", bound=Delivery)
@@ -78,8 +78,6 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         if line and line.lane == Lane.RETRY and subscription_ids and not FINAL & {*statuses}:
             return found_by(partial(in_retry_line, line.pk, subscription_ids))
         find = finder_of(subscription_ids, statuses)
-        if find is None and statuses and {*statuses} <= UNFINISHED:
-            return ids_along(Delivery.objects.open(), 0, MAX_ID)
         return found_by(find) if find else None
 
     def of_contents(self, asked: QueryDict) -> OfContents | None:

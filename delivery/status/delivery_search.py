@@ -1,6 +1,6 @@
 """Find deliveries by subscription, status or line, a page at a time, and count dead letters (contract 5.3, 9.2)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, LiteralString, TypeVar
@@ -231,24 +231,49 @@ def dead_letters(
 
 
 def of_any_status(
-    subscription_ids: Sequence[int], statuses: Sequence[str | None], *, downwards: bool, limit: int, **page: Any
+    subscription_ids: Sequence[int], statuses: Sequence[str], *, downwards: bool, limit: int, **page: Any
 ) -> list[int]:
     """Return the ids of deliveries of these subscriptions in one of these statuses, paged as `deliveries_of`."""
-    each = (deliveries_of(subscription_ids, one, downwards=downwards, limit=limit, **page) for one in statuses)
-    return sorted(chain.from_iterable(each), reverse=downwards)[:limit]
+    asked: Sequence[str | None] = _unfinished_first(statuses) or [None]
+    pages = (deliveries_of(subscription_ids, one, downwards=downwards, limit=limit, **page) for one in asked)
+    return _united(pages, downwards, limit)
+
+
+def of_all(statuses: Sequence[str], *, key: int | None, downwards: bool, limit: int) -> list[int]:
+    """Return the ids of all deliveries in one of these statuses, paged as `in_flight`: each status along an index."""
+    by_index = [one for one in statuses if one in FINAL - {DeliveryStatus.DELIVERED}]
+
+    def ids_in(status: str) -> Sequence[int]:
+        if status == DeliveryStatus.IN_FLIGHT:
+            return in_flight(None, key=key, downwards=downwards, limit=limit)
+        beyond = {} if key is None else {"pk__lt" if downwards else "pk__gt": key}
+        found = in_status(Delivery.objects.filter(**beyond), status).order_by("-pk" if downwards else "pk")
+        return [*found.values_list("pk", flat=True)[:limit]]
+
+    pages = [ids_in(one) for one in _unfinished_first(statuses) if one not in by_index]
+    if by_index:
+        pages.append(dead_letters(by_index, None, key=key, downwards=downwards, limit=limit))
+    return _united(pages, downwards, limit)
+
+
+def _unfinished_first(statuses: Sequence[str]) -> list[str]:
+    """Sort statuses so that what ends between two statements is found by the later one."""
+    return sorted(statuses, key=FINAL.__contains__)
+
+
+def _united(pages: Iterable[Sequence[int]], downwards: bool, limit: int) -> list[int]:
+    """Return the first ids of these pages, each once: what changed between two statements may be in both."""
+    return sorted({*chain.from_iterable(pages)}, reverse=downwards)[:limit]
 
 
 def finder_of(subscription_ids: Sequence[int] | None, statuses: Sequence[str]) -> Finder | None:
     """Return what finds deliveries of these subscriptions, None for all, in one of these statuses, if any are given.
 
-    None: no index does.
+    None: neither is given.
     """
     if subscription_ids is not None:
-        return partial(of_any_status, subscription_ids, statuses or [None])
-    if [*statuses] == [DeliveryStatus.IN_FLIGHT]:
-        return partial(in_flight, None)
-    is_along_index = statuses and {*statuses} <= FINAL - {DeliveryStatus.DELIVERED}
-    return partial(dead_letters, statuses, None) if is_along_index else None
+        return partial(of_any_status, subscription_ids, statuses)
+    return partial(of_all, statuses) if statuses else None
 
 
 def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:

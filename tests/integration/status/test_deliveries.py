@@ -1,7 +1,7 @@
 """Lists of deliveries over the API, and messages, deliveries and attempts in the admin."""
 
 import datetime as dt
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 from django.contrib.admin.sites import site
@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from broker_project.core import db
 from delivery.models import (
     Announcement,
     Attempt,
@@ -30,7 +31,8 @@ from delivery.models import (
     StorageDay,
     VolatileCount,
 )
-from delivery.operations import cancel_deliveries_of
+from delivery.operations import cancel, cancel_deliveries_of
+from delivery.status import delivery_search
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber
@@ -108,6 +110,24 @@ def test_lists_have_exactly_the_filtered_deliveries(receiving: Subscriber, statu
     if one:
         assert one.pk in ids(receiver, f"subscription={one.subscription_id}{asked}")
         assert one.pk in ids(receiver, f"message={one.message_id}{asked}")
+
+
+@pytest.mark.behaviour("2.16")
+@pytest.mark.parametrize("statuses", ["PENDING,CANCELLED", "CANCELLED,PENDING"])
+def test_what_ends_while_several_statuses_are_read_is_listed_once(
+    receiving: Subscriber, monkeypatch: pytest.MonkeyPatch, statuses: str
+) -> None:
+    of_both = Delivery.objects.filter(status__in=statuses.split(","), subscription__subscriber=receiving)
+    expected = [*of_both.order_by("-pk").values_list("pk", flat=True)]
+    ending = [*of_both.filter(status="PENDING").values_list("pk", flat=True)]
+
+    def read(statement: LiteralString, arguments: db.Arguments) -> db.Rows:
+        found = db.rows(statement, arguments)
+        cancel(ending, reason="unwanted")
+        return found
+
+    monkeypatch.setattr(delivery_search, "rows", read)
+    assert ids(client_of(receiving), f"status={statuses}") == expected
 
 
 def test_a_list_takes_as_many_queries_for_many(receiving: Subscriber, django_assert_max_num_queries: Any) -> None:
