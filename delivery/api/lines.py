@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -108,6 +109,8 @@ def read_line(request: Request, name: str) -> Response:
     subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
     lines = {line.lane: line for line in subscriber.lines.all()}
     found = line_statuses([line.pk for line in lines.values()])
+    if not found:  # the subscriber has been deleted since
+        raise Http404
     main, retry = lines[Lane.MAIN], lines[Lane.RETRY]
     paused = subscriber.subscriptions.filter(kind=EventKind.TOPIC, paused_since__isnull=False)
     now = {

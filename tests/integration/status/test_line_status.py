@@ -71,6 +71,18 @@ def test_a_line_is_idle_or_waiting_and_once_claimed_sending_until_its_lease_runs
     assert standing_of(line).state == LineState.WAITING
 
 
+def test_a_line_whose_subscriber_is_deleted_while_it_is_read_is_not_found(
+    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(line_ids: list[int]) -> dict[int, LineStatus]:
+        wanted.delete()
+        wanted.subscriber.delete()
+        return line_statuses(line_ids)
+
+    monkeypatch.setattr("delivery.api.lines.line_statuses", read)
+    assert client_of().get("/api/v1/subscribers/shop/line").status_code == 404
+
+
 @pytest.mark.behaviour("4.6")
 def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: Line) -> None:
     first, second, third = Delivery.objects.oldest_first()
