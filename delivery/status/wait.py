@@ -36,19 +36,19 @@ def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
         return WaitReason(f"It is held: {delivery.reason}. It waits until somebody releases or cancels it.")
     if subscription is None:
         return WaitReason("The reply goes to the publisher's own address.", delivery.next_try_at)
-    return _closed(subscription) or _of_open(delivery, subscription, status)
+    if status == DeliveryStatus.IN_FLIGHT:  # it ends in the mode in which it started (contract 9.8)
+        if delivery.fetched_until:
+            return WaitReason("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
+        return WaitReason("Its request is in flight.")
+    return _closed(subscription) or _of_open(delivery, subscription)
 
 
-def _of_open(delivery: Delivery, subscription: Subscription, status: str) -> WaitReason:
+def _of_open(delivery: Delivery, subscription: Subscription) -> WaitReason:
     """Return what a delivery waits for whose subscription is sent, or can fetch."""
-    if delivery.waits_for == WaitsFor.START and status == DeliveryStatus.PENDING:
+    if delivery.waits_for == WaitsFor.START:
         return WaitReason("It was published with a delay.", delivery.not_before)
     if subscription.delivery_mode == DeliveryMode.PULL:
-        if status == DeliveryStatus.IN_FLIGHT:
-            return WaitReason("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
         return WaitReason("It is in the mailbox, and waits to be fetched.", about=subscription.subscriber)
-    if status == DeliveryStatus.IN_FLIGHT:
-        return WaitReason("Its request is in flight.")
     if delivery.waits_for == WaitsFor.RETRY:
         return WaitReason(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at, delivery.line)
     return _of_group(delivery) if delivery.group_id else _in_line(delivery, subscription)

@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -30,11 +31,12 @@ from delivery.statuses import WaitsFor
 from delivery.webhook.request import masked
 from delivery.worker import round_trip
 from subscriptions import edit
-from subscriptions.models import EventKind, Processing, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventKind, Processing, Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.support import broker, factories
 from tests.support.admin import browser_with, change_page
 from tests.support.broker import Worker
+from tests.support.mailboxes import hand_out, switch_delivery_mode
 
 pytestmark = pytest.mark.django_db
 
@@ -240,6 +242,27 @@ def test_a_waiting_delivery_says_what_it_waits_for(admin: Client, wanted: Subscr
     assert why(second) == "The subscriber is inactive. Activate it to go on."
     cancel_deliveries_of(wanted.pk, reason="")
     assert why(second) == ""
+
+
+@pytest.mark.behaviour("9.8", "10.4")
+def test_what_is_in_flight_says_so_whatever_was_changed_meanwhile(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 2)
+    fetched, sent = Delivery.objects.order_by("pk")
+    hand_out(fetched)
+    Delivery.objects.filter(pk=sent.pk).update(status="IN_FLIGHT")
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: pause_one(wanted.pk, reason=""),
+        lambda: switch_delivery_mode(wanted, DeliveryMode.PULL),
+        lambda: broker.inactivate(wanted.subscriber),
+    )
+    for make_change in changes:
+        make_change()
+        told = [wait_of(one, timezone.now()) for one in Delivery.objects.order_by("pk")]
+        assert [one and one.why for one in told] == [
+            "It was fetched, and waits to be acknowledged.",
+            "Its request is in flight.",
+        ]
 
 
 @pytest.mark.behaviour("10.5")
