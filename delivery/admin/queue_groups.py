@@ -19,7 +19,7 @@ from delivery.admin.read_only import (
     yes_or_no,
 )
 from delivery.models import Delivery, QueueGroup
-from delivery.status.queue_status import GroupState, groups_of, state_of
+from delivery.status.queue_status import GroupState, groups_of, next_try_of, state_of
 from delivery.statuses import GROUP_ID_PREFIX, DeliveryStatus
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
@@ -27,6 +27,7 @@ GROUP_COLOURS: Final = {
     GroupState.WAITING: "info",
     GroupState.IN_FLIGHT: "info",
     GroupState.DEFERRED: "warning",
+    GroupState.DELAYED: "info",
     GroupState.HELD: "danger",
     GroupState.INACTIVE: "warning",
     GroupState.TAKEN: "success",
@@ -46,9 +47,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
 
     message_link = column("message", lambda group: link_to("delivery_message", group.message_id))
     state = state_column("state", state_of, GROUP_COLOURS)
-    next_try = column(
-        "next try", lambda group: relative(group.due_at if state_of(group) == GroupState.DEFERRED else None)
-    )
+    next_try = column("next try", lambda group: relative(next_try_of(group, state_of(group))))
     is_uncertain = column("uncertain", lambda group: yes_or_no(group.uncertain))
     deliveries = column("deliveries", lambda group: group_deliveries_table(group.message_id, group.pk))
 

@@ -26,6 +26,9 @@ class GroupState(TextChoices):
     DEFERRED = "DEFERRED", "Retry scheduled"
     """No endpoint took it; they are tried again (contract 6.5)."""
 
+    DELAYED = "DELAYED"
+    """It was published with a delay, and has not been tried (contract 2.13)."""
+
     HELD = "HELD", "Needs decision"
     """Its filter failed; it waits for its release (contract 3.6)."""
 
@@ -42,7 +45,7 @@ class GroupState(TextChoices):
 WAITING_STATES: Final[dict[str, GroupState]] = {
     WaitsFor.TURN: GroupState.WAITING,
     WaitsFor.RETRY: GroupState.DEFERRED,
-    WaitsFor.START: GroupState.DEFERRED,
+    WaitsFor.START: GroupState.DELAYED,
     WaitsFor.RELEASE: GroupState.HELD,
     WaitsFor.SUBSCRIPTION: GroupState.INACTIVE,
 }
@@ -110,8 +113,13 @@ def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStatus]:
 def _status(group_id: int, group: QueueGroup | None, deliveries: list[Delivery]) -> GroupStatus:
     state = state_of(group, {one.status for one in deliveries})
     taken_by = next((one for one in deliveries if one.status == DeliveryStatus.DELIVERED), None)
-    next_try_at = group.due_at if group and state == GroupState.DEFERRED else None
+    next_try_at = next_try_of(group, state) if group else None
     return GroupStatus(group_id, state, deliveries, taken_by, group.cycles if group else None, next_try_at)
+
+
+def next_try_of(group: QueueGroup, state: GroupState) -> datetime | None:
+    """Return when a group in this state is tried; None unless it waits for that."""
+    return group.due_at if state in {GroupState.DEFERRED, GroupState.DELAYED} else None
 
 
 def state_of(group: QueueGroup | None, statuses: Collection[str] = ()) -> GroupState:

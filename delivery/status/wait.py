@@ -16,6 +16,8 @@ PAUSES: Final = {
     PausedBy.BACKFILL: "The subscription is paused until its backfill has added the older messages.",
 }
 
+DELAYED: Final = "It was published with a delay."
+
 
 class WaitReason(NamedTuple):
     """Why a delivery is not sent now."""
@@ -46,7 +48,7 @@ def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
 def _of_open(delivery: Delivery, subscription: Subscription) -> WaitReason:
     """Return what a delivery waits for whose subscription is sent, or can fetch."""
     if delivery.waits_for == WaitsFor.START:
-        return WaitReason("It was published with a delay.", delivery.not_before)
+        return WaitReason(DELAYED, delivery.not_before)
     if subscription.delivery_mode == DeliveryMode.PULL:
         return WaitReason("It is in the mailbox, and waits to be fetched.", about=subscription.subscriber)
     if delivery.waits_for == WaitsFor.RETRY:
@@ -68,6 +70,8 @@ def _of_group(delivery: Delivery) -> WaitReason:
     group = delivery.group
     if group is None:
         return WaitReason("Its group has ended.")
+    if group.waits_for == WaitsFor.START:
+        return WaitReason(DELAYED, group.due_at, group)
     if group.due_at:
         return WaitReason("No endpoint of its group has taken the message. They are asked again.", group.due_at, group)
     if group.waits_for == WaitsFor.SUBSCRIPTION:

@@ -98,7 +98,7 @@ def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: li
         ("TURN", None, "IN_FLIGHT", GroupState.IN_FLIGHT),
         ("RETRY", LATER, "IN_FLIGHT", GroupState.IN_FLIGHT),
         ("RETRY", LATER, "PENDING", GroupState.DEFERRED),
-        ("START", LATER, "PENDING", GroupState.DEFERRED),
+        ("START", LATER, "PENDING", GroupState.DELAYED),
         ("SUBSCRIPTION", None, "PENDING", GroupState.INACTIVE),
         ("RELEASE", None, "PENDING", GroupState.HELD),
     ],
@@ -109,7 +109,8 @@ def test_a_group_shows_its_state(
     QueueGroup.objects.update(waits_for=waits_for, due_at=due_at)
     Delivery.objects.filter(subscription=group[1]).update(status=status)
     (standing,) = groups_of(Delivery.objects.all())
-    assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.DEFERRED else None)
+    waits = state in {GroupState.DEFERRED, GroupState.DELAYED}
+    assert (standing.state, standing.next_try_at) == (state, LATER if waits else None)
 
 
 def test_a_group_without_a_winner_has_ended(group: list[Subscription]) -> None:

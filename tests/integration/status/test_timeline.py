@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 from broker_project.core.database_clock import DATABASE_CLOCK
 from broker_project.stack.load.receiver import Received, Receiver, answer, raw
 from broker_project.stack.load.wait import wait_until
-from delivery.models import Attempt, Callback, Delivery, Hold
+from delivery.models import Attempt, Callback, Delivery, Hold, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.outcomes import RetryAction
 from delivery.pause import pause_one
@@ -263,6 +263,16 @@ def test_what_is_in_flight_says_so_whatever_was_changed_meanwhile(wanted: Subscr
             "It was fetched, and waits to be acknowledged.",
             "Its request is in flight.",
         ]
+
+
+@pytest.mark.behaviour("2.13", "10.4")
+def test_a_delayed_job_says_that_it_is_delayed(wanted: Subscription) -> None:
+    job = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=job)
+    later = timezone.now() + timedelta(hours=1)
+    broker.publish_bodies(job, b"{}", not_before=later)
+    group = QueueGroup.objects.get()
+    assert wait_of(Delivery.objects.get(), timezone.now()) == ("It was published with a delay.", later, group)
 
 
 @pytest.mark.behaviour("10.5")
