@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from delivery.maintenance.partitions import first_id
+from delivery.maintenance.partitions import IDS_PER_DAY, ids_of
 from delivery.models import Delivery, Message
 from delivery.status.delivery_search import LARGEST_ID, in_status
 from delivery.status.explain_message import filter_input_of
@@ -108,10 +108,14 @@ def ids_between(
 
 
 def _first_since(rows: "QuerySet[Any]", column: str, moment: dt.datetime) -> int:
-    """Return the lowest id from a moment on, found by bisection; its day's ids may have begun a little late."""
-    day = moment.astimezone(dt.UTC).date()
-    near = rows.filter(pk__gte=first_id(day - dt.timedelta(days=1)), pk__lt=first_id(day + dt.timedelta(days=1)))
-    low = first_id(day - dt.timedelta(days=1))
+    """Return the lowest id from a moment on, found by bisection.
+
+    The ids of an earlier day are given on until a worker opens the next one, maybe for days.
+    """
+    first, behind = ids_of(moment.astimezone(dt.UTC).date())
+    earlier: int = rows.filter(pk__lt=first).order_by("-pk").values_list("pk", flat=True).first() or first
+    low = earlier // IDS_PER_DAY * IDS_PER_DAY
+    near = rows.filter(pk__gte=low, pk__lt=behind)
     newest: int = near.order_by("-pk").values_list("pk", flat=True).first() or low - 1
     high = newest + 1
     while low < high:

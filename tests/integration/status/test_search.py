@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.api import pagination
+from delivery.maintenance import partitions
 from delivery.models import Delivery, Message
 from delivery.status import message_search
 from subscriptions.models import EventType, Subscriber
@@ -114,6 +115,33 @@ def test_keys_find_only_what_they_see(management: Client, client: Client, stored
     assert found(other, filter=OPEN) == []
     assert found(client, filter=OPEN, event_type=EVENT) == stored[1::2][::-1]
     assert found(client_of(factories.subscriber("else")), DELIVERIES, header="X-Team") == []
+
+
+@pytest.mark.behaviour("2.16")
+@pytest.mark.parametrize("is_opened_since", [False, True])
+def test_by_time_while_no_worker_has_opened_a_day_for_days(
+    management: Client, event_type: EventType, is_opened_since: bool
+) -> None:
+    day = partitions.today() - dt.timedelta(days=3)
+    partitions.open_days(day, ahead=0)
+    now = timezone.now()
+    times = [now - dt.timedelta(days=3), now - dt.timedelta(hours=30), now - dt.timedelta(minutes=20)]
+    message: dict[str, Any] = {
+        "event_type": event_type,
+        "body": b"1",
+        "size": 1,
+        "content_type": "text/plain",
+        "outcome": "UNROUTED",
+    }
+    late = [
+        Message.objects.create(pk=partitions.first_id(day) + number, published_at=at, **message).pk
+        for number, at in enumerate(times, 1)
+    ]
+    if is_opened_since:
+        late.append(Message.objects.create(**message).pk)
+    for begin, expected in ((times[1], late[:0:-1]), (times[2], late[:1:-1])):
+        assert found(management, **{"from": begin.isoformat()}) == expected
+    assert found(management, to=times[2].isoformat()) == late[1::-1]
 
 
 def test_the_ends_of_a_range_are_found_by_bisection(stored: list[int]) -> None:
