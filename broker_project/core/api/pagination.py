@@ -156,7 +156,7 @@ def page_of(rows: QuerySet[Row], order: Order, query: dict[str, Any], search: Se
         by_key = {_key_of(one, order): one for one in rows.filter(beyond).order_by(*columns)[: stretch.limit]}
         keys, stopped = [*by_key], None
     onwards = keys[limit - 1] if len(keys) > limit else stopped
-    returns = keys[0] if keys and cursor else None
+    returns = (keys[0] if keys else stopped) if cursor else None
     previous, following = (onwards, returns) if back else (returns, onwards)
     page = Page(
         [by_key[one] for one in (keys[:limit][::-1] if back else keys[:limit]) if one in by_key],

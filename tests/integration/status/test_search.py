@@ -98,15 +98,18 @@ def test_a_search_ends_and_its_cursor_goes_on(
     moments = iter(range(1000))
     monkeypatch.setattr(pagination, "monotonic", lambda: float(next(moments) * pagination.SEARCH_SECONDS / 2))
     url: Any = f"{MESSAGES}?filter=$$->'Body'->'n' < '2'"
-    seen, until = [], []
+    seen, until, before = [], [], []
     while url:
         answer = management.get(url).json()
         seen += [one["id"] for one in answer["items"]]
         until.append(answer.get("searched_until"))
+        before.append(answer["previous"])
         url = answer["next"]
     assert seen == [stored[1], stored[0]]
     assert [one is not None for one in until] == [True, True, True, False]
     assert until[0] > until[1] > until[2]
+    assert [one is not None for one in before] == [False, True, True, True]
+    assert [one for one in before[1:] if management.get(one).json()["next"] is None] == []
 
 
 @pytest.mark.behaviour("2.16")
