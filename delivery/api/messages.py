@@ -14,7 +14,7 @@ from broker_project.core.api.records import Records
 from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer
-from delivery.api.searches import SEARCHED, SearchQuery, along_one_index, searched_messages
+from delivery.api.searches import SearchQuery, along_one_index, searched_messages
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
@@ -132,11 +132,12 @@ class Messages(Records[Message]):
     visible_to = staticmethod(messages_for)
 
     def page(self, query: dict[str, Any]) -> Page[Message]:
-        """Return the page that the query asks for; what no index finds is searched for."""
-        if not query.keys() & {*SEARCHED, "subscriber", "status"}:
+        """Return the page that the query asks for; what no index finds alone is searched for."""
+        is_of_publisher = key_of(self.request).publisher_id is not None
+        if query.keys() <= {"cursor", "limit", *(() if is_of_publisher else ("event_type",))}:
             return super().page(query)
         rows = self.get_queryset().filter(answers=None).defer("body", "headers")
-        along = rows if key_of(self.request).publisher_id else along_one_index(rows, query)
+        along = rows if is_of_publisher else along_one_index(rows, query)
         return searched_messages(along, rows, self.order, query)
 
     def filtered(self, rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:

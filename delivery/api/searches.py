@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from broker_project.core.api.fields import MomentField, TextField
 from broker_project.core.api.pagination import Order, Page, PageQuery, Search, Stretch, ids_along, page_of
-from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.models import Delivery, IdempotencyKey, Message, MessageOutcome
 from delivery.status.delivery_search import Finder
 from delivery.status.message_search import HeaderValue, MessageSearch, ids_between
 from subscriptions.filters import parse_filter, validate_filter
@@ -64,6 +64,9 @@ def along_one_index(rows: QuerySet[Message], query: Mapping[str, Any]) -> QueryS
         return rows.filter(event_type__in=[*EventType.objects.filter(name=query["event_type"])])
     if "publisher" in query:
         return rows.filter(publisher__in=[*Publisher.objects.filter(name=query["publisher"])])
+    outcomes = query.get("outcome__in", ())
+    if len(outcomes) == 1 and MessageOutcome.ROUTED not in outcomes:
+        return rows.filter(outcome=outcomes[0])
     return rows
 
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 from django.test import Client
@@ -13,16 +13,22 @@ from broker_project.core.api import pagination
 from delivery.maintenance import partitions
 from delivery.models import Delivery, Message
 from delivery.status import message_search
-from subscriptions.models import EventType, Subscriber
+from subscriptions.models import EventType, Publisher, Subscriber
 from tests.support import factories
 from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, publish, read_pages
+from tests.support.database import execute
+from tests.support.query_plans import costly_statements, explained_statements
 
 pytestmark = pytest.mark.django_db
 
 OPEN = "$$->'Body'->>'state' = 'open'"
 MESSAGES, DELIVERIES = "/api/v1/messages", "/api/v1/deliveries"
 FIND = "/admin/find/"
+MANY_MESSAGES: LiteralString = """
+INSERT INTO delivery_message (event_type_id, publisher_id, body, size, content_type, headers, outcome,
+                              deliveries_count, published_at)
+SELECT %s, %s, '1', 1, 'text/plain', '[]', %s, 0, now() FROM generate_series(1, 4000)"""
 
 
 @pytest.fixture
@@ -118,6 +124,23 @@ def test_keys_find_only_what_they_see(management: Client, client: Client, stored
     assert found(other, filter=OPEN) == []
     assert found(client, filter=OPEN, event_type=EVENT) == stored[1::2][::-1]
     assert found(client_of(factories.subscriber("else")), DELIVERIES, header="X-Team") == []
+
+
+@pytest.mark.behaviour("2.16")
+def test_no_statement_reads_past_all_that_two_conditions_do_not_have_in_common(
+    client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(MANY_MESSAGES, [event_type.pk, Publisher.objects.get().pk, "ROUTED"])
+    other = factories.event_type("Shop.Other")
+    execute(MANY_MESSAGES, [other.pk, factories.publisher("other").pk, "UNROUTED"])
+    execute("ANALYZE delivery_message")
+    with explained_statements(monkeypatch) as statements:
+        assert found(client, event_type="Shop.Other") == []
+        assert found(client, outcome="UNROUTED") == []
+        assert found(management, event_type=EVENT, outcome="UNROUTED") == []
+        assert found(management, outcome="DISCARDED,DEAD_LETTERED") == []
+        assert len(found(management, outcome="UNROUTED")) == len(found(management, outcome="ROUTED,DISCARDED")) == 50
+    assert costly_statements(statements) == []
 
 
 @pytest.mark.behaviour("2.16")
