@@ -95,11 +95,16 @@ class Stretch:
 
 
 def ids_along(rows: QuerySet[Any], low: int, high: int) -> Callable[[Stretch], Sequence[int]]:
-    """Return what reads the ids of these rows from `low` on and below `high`, a stretch at a time."""
-    bounded = rows.filter(pk__gte=low, pk__lt=high)
+    """Return what reads the ids of these rows from `low` on and below `high`, a stretch at a time.
+
+    Nothing is said of a bound that leaves out nothing: without statistics the planner takes a range of ids for a narrow
+    one, and would read all ids instead of the few rows that another index finds.
+    """
 
     def read(stretch: Stretch) -> Sequence[int]:
-        further = bounded.filter(**{"pk__lt" if stretch.downwards else "pk__gt": stretch.key})
+        least, behind = (low, min(high, stretch.key)) if stretch.downwards else (max(low, stretch.key + 1), high)
+        further = rows.filter(pk__gte=least) if least > 0 else rows
+        further = further.filter(pk__lt=behind) if behind < MAX_ID else further
         return [*further.order_by("-pk" if stretch.downwards else "pk").values_list("pk", flat=True)[: stretch.limit]]
 
     return read
