@@ -42,7 +42,7 @@ def wait_of(delivery: Delivery, now: datetime) -> WaitReason | None:
         if delivery.fetched_until:
             return WaitReason("It was fetched, and waits to be acknowledged.", delivery.fetched_until)
         return WaitReason("Its request is in flight.")
-    return _closed(subscription) or _of_open(delivery, subscription)
+    return _closed(delivery, subscription) or _of_open(delivery, subscription)
 
 
 def _of_open(delivery: Delivery, subscription: Subscription) -> WaitReason:
@@ -51,17 +51,27 @@ def _of_open(delivery: Delivery, subscription: Subscription) -> WaitReason:
         return WaitReason(DELAYED, delivery.not_before)
     if subscription.delivery_mode == DeliveryMode.PULL:
         return WaitReason("It is in the mailbox, and waits to be fetched.", about=subscription.subscriber)
-    if delivery.waits_for == WaitsFor.RETRY:
+    if delivery.waits_for == WaitsFor.RETRY and not _is_diverted(delivery, subscription):
         return WaitReason(f"It failed: {delivery.reason}. It is tried again.", delivery.due_at, delivery.line)
     return _of_group(delivery) if delivery.group_id else _in_line(delivery, subscription)
 
 
-def _closed(subscription: Subscription) -> WaitReason | None:
-    """Return what keeps all deliveries of a subscription."""
+def _is_in(delivery: Delivery, lane: Lane) -> bool:
+    return delivery.line is not None and delivery.line.lane == lane
+
+
+def _is_diverted(delivery: Delivery, subscription: Subscription) -> bool:
+    """Return whether its line sends nothing of its subscription, because the endpoint hangs (contract 5.10)."""
+    return subscription.diverted_since is not None and _is_in(delivery, Lane.MAIN)
+
+
+def _closed(delivery: Delivery, subscription: Subscription) -> WaitReason | None:
+    """Return what keeps all deliveries of a subscription in this one's line; only the main line probes."""
     for one in (subscription.subscriber, subscription):
         if one.status != Status.ACTIVE:
             return WaitReason(f"The {one._meta.verbose_name} is inactive. Activate it to go on.", about=one)  # noqa: SLF001 - documented by Django
-    if subscription.paused_since is None or subscription.half_open:
+    is_probed = subscription.half_open and not _is_in(delivery, Lane.RETRY)
+    if subscription.paused_since is None or is_probed:
         return None
     return WaitReason(PAUSES[PausedBy(subscription.paused_by)], subscription.probe_due_at, subscription)
 
@@ -89,7 +99,7 @@ def _in_line(delivery: Delivery, subscription: Subscription) -> WaitReason:
     if hold := _hold_before(delivery, subscription, status):
         why = f"It waits behind {DELIVERY_ID_PREFIX}{hold.delivery_id}, which failed: {hold.reason}."
         return WaitReason(why, hold.next_try_at, Delivery(pk=hold.delivery_id))
-    if subscription.diverted_since and delivery.line and delivery.line.lane == Lane.MAIN:
+    if _is_diverted(delivery, subscription):
         why = "Its endpoint hangs. It waits until the endpoint has answered in the retry line."
         return WaitReason(why, about=subscription)
     why = "It waits for its turn: deliveries before it are sent first."

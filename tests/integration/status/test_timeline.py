@@ -31,7 +31,7 @@ from delivery.statuses import WaitsFor
 from delivery.webhook.request import masked
 from delivery.worker import round_trip
 from subscriptions import edit
-from subscriptions.models import DeliveryMode, EventKind, Processing, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventKind, PausedBy, Processing, Status, Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.support import broker, factories
 from tests.support.admin import browser_with, change_page
@@ -263,6 +263,29 @@ def test_what_is_in_flight_says_so_whatever_was_changed_meanwhile(wanted: Subscr
             "It was fetched, and waits to be acknowledged.",
             "Its request is in flight.",
         ]
+
+
+@pytest.mark.behaviour("5.6", "5.10", "10.4")
+def test_what_is_tried_again_says_so_only_where_its_line_sends_it(wanted: Subscription) -> None:
+    broker.publish_numbered(wanted.event_type, 2)
+    deferred, retried = Delivery.objects.order_by("pk")
+    due_at = timezone.now() + timedelta(seconds=41)
+    waits = {"waits_for": WaitsFor.RETRY, "due_at": due_at, "reason": "answered 500", "attempts": 1}
+    Delivery.objects.filter(pk=deferred.pk).update(**waits)
+    Delivery.objects.filter(pk=retried.pk).update(**waits, line=broker.retry_line_of(wanted.subscriber))
+    again = "It failed: answered 500. It is tried again."
+    hangs = "Its endpoint hangs. It waits until the endpoint has answered in the retry line."
+    suspended = "The subscription is suspended by its retry policy until its endpoint answers a probe."
+    since = {"paused_since": timezone.now(), "paused_by": PausedBy.POLICY, "probe_due_at": timezone.now()}
+    states: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({}, [again, again]),
+        ({"diverted_since": timezone.now()}, [hangs, again]),
+        ({"diverted_since": None, **since, "half_open": True}, [again, suspended]),
+    )
+    for state, told in states:
+        Subscription.objects.filter(pk=wanted.pk).update(status=Status.ACTIVE, **state)
+        found = [wait_of(one, timezone.now()) for one in Delivery.objects.order_by("pk")]
+        assert [one and one.why for one in found] == told
 
 
 @pytest.mark.behaviour("2.13", "10.4")
