@@ -22,6 +22,8 @@ MAX_PER_NAME: Final = 5
 MAX_PER_ADDRESS: Final = 20
 """For any names: several people may share an address, as behind the router of an office."""
 PAUSE: Final = dt.timedelta(minutes=15)
+MAX_NAME: Final = 255
+"""As the column has it. The form takes longer names, and nobody has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,8 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
 def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> LoginTries:
     """Return the tries that a request adds to."""
-    return LoginTries(
-        (credentials or {}).get("username") or "", client_prefix(request.META.get("REMOTE_ADDR", "")) or None
-    )
+    name = ((credentials or {}).get("username") or "")[:MAX_NAME]
+    return LoginTries(name, client_prefix(request.META.get("REMOTE_ADDR", "")) or None)
 
 
 def delete_old_tries() -> None:

@@ -73,6 +73,11 @@ def test_a_lock_applies_to_one_name_at_one_address(ann: User) -> None:
     assert log_in(browser_at(), "ann").status_code == TOO_MANY
 
 
+def test_a_name_longer_than_any_counts_like_others() -> None:
+    assert fail("a" * 5_000) == [AGAIN] * MAX_PER_NAME
+    assert fail("a" * 5_000, times=1) == [TOO_MANY]
+
+
 def test_many_names_from_one_address_lock_the_address(ann: User) -> None:
     for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1)
