@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from broker_project.core.admin.model_admin import CONFIRMED, action
@@ -22,6 +21,7 @@ from subscriptions.import_export import (
     import_event_types,
 )
 from subscriptions.models import EventType
+from subscriptions.models.event_types import EventTypeQuerySet
 
 PREVIEWED: Final = {
     ImportVerdict.CREATED: "would be created",
@@ -88,10 +88,10 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
     @action(description="Export", permissions=["view"], icon="download", url_path="export")
     def export_all(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - Django's signature
         """Return a file of all event types."""
-        return download_of(EventType.objects.configured())
+        return download_of(EventType.objects.all())
 
     @admin.action(description="Export", permissions=["view"])
-    def export_chosen(self, request: HttpRequest, chosen: QuerySet[EventType]) -> HttpResponse:  # noqa: ARG002
+    def export_chosen(self, request: HttpRequest, chosen: EventTypeQuerySet) -> HttpResponse:  # noqa: ARG002
         """Return a file of the chosen event types."""
         return download_of(chosen)
 

@@ -112,7 +112,7 @@ class EventTypeFile(Audited):
     )
     def get(self, request: Request) -> HttpResponse:  # noqa: ARG002 - DRF's signature
         """Export all event types; the file can be imported."""
-        return download_of(EventType.objects.configured())
+        return download_of(EventType.objects.all())
 
     @extend_schema(
         operation_id="import_event_types",

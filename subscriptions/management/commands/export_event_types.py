@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, file: str | None, **__: Any) -> str | None:
         """Write the file, or return its text, which is printed."""
-        text = export_event_types(EventType.objects.configured())
+        text = export_event_types(EventType.objects.all())
         if not file:
             return text
         try:

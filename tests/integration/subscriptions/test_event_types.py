@@ -444,3 +444,13 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     some = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": [made[1].pk]})
     assert every["Content-Disposition"] == 'attachment; filename="event-types.json"'
     assert [re.findall(r'"name": "(\w)"', file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
+
+
+def test_what_is_exported_can_be_imported_whatever_was_chosen(admin: Client) -> None:
+    factories.event_type("A")
+    chosen = [*EventType.objects.values_list("pk", flat=True)]
+    assert EventType.objects.get(name="Broker.Line.Paused").pk in chosen
+    file = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": chosen})
+    assert messages_of(confirmed(admin, shown(admin, file.content.decode()))) == (
+        "Imported: 0 created, 0 changed, 1 unchanged."
+    )
