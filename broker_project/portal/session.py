@@ -28,7 +28,6 @@ from django.urls import resolve
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
-from structlog.contextvars import bound_contextvars
 
 from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
 from subscriptions.api.authentication import FOUND, RATE, ApiKeyAuthentication, TooManyRequests
@@ -137,9 +136,7 @@ class Portal:
             variables["HTTP_IF_MATCH"] = f'"{version}"'
         request = WSGIRequest(variables)
         found = resolve(request.path_info)
-        logged = {} if method == "GET" else {"label": self.key.label}
-        with bound_contextvars(**logged):
-            response = found.func(request, *found.args, **found.kwargs)
+        response = found.func(request, *found.args, **found.kwargs)
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             problem = response.data
             why = IN_THE_PORTAL.get(problem["code"], problem["detail"])

@@ -35,12 +35,12 @@ CLEANED: Final = frozenset({"label", "requests_per_minute"})
 
 log = structlog.get_logger(__name__)
 
-KEY: Final = ("id", "kind", "publisher_id", "subscriber_id", "prefix", "requests_per_minute", "last_used_at")
+KEY: Final = ("id", "kind", "publisher_id", "subscriber_id", "label", "prefix", "requests_per_minute", "last_used_at")
 SUBSCRIBER: Final = ("id", "name", "mailbox_ordered", "ack_seconds", "max_redeliveries")
 PUBLISHER: Final = ("id", "max_open_messages")
 """The fields of a key and its owner that requests need, in the order of the model; others are deferred.
 
-The prefix is logged when the connection may already have been returned.
+Prefix and label are logged when the connection may already have been returned, or lost.
 """
 EVENT_TYPE_COLUMNS: Final = len(fields(Publishable))
 _MAX_OPEN: Final = "(SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)"
@@ -52,7 +52,8 @@ _AT_ALL: Final = """
 _USABLE: Final = """k.revoked_at IS NULL
    AND (k.expires_at IS NULL OR k.expires_at > {now}) AND (k.retires_at IS NULL OR k.retires_at > {now})"""
 USABLE: Final = f"""
-SELECT a.number, k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
+SELECT a.number,
+       k.id, k.kind, k.publisher_id, k.subscriber_id, k.label, k.prefix, k.requests_per_minute, k.last_used_at,
        s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
        {_MAX_OPEN}, {STATE},
        {COLUMNS}

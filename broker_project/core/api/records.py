@@ -79,7 +79,7 @@ class Audited(APIView):
             created = answer["Location"].rpartition("/")[2] if "Location" in answer else ""
             named = {"created": created} if created else {}
             prefix, label = (getattr(key, name, "") for name in ("prefix", "label"))
-            log.info("api.changed", key=prefix, method=request.method, path=path, fields=fields, **named)
+            log.info("api.changed", key=prefix, label=label, method=request.method, path=path, fields=fields, **named)
             write_history(
                 by=f"{prefix} ({label})" if label else prefix,
                 method=str(request.method),

@@ -14,7 +14,6 @@ from django.template import Context, Template
 from django.test import Client
 from django.urls import URLPattern, reverse
 from django.utils import timezone
-from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from broker_project.core.admin.theme import badge
@@ -432,7 +431,7 @@ def test_a_limited_key_makes_links_that_are_limited_too(own: Subscription) -> No
 
 def test_a_change_in_the_portal_is_logged_with_its_label(management: Client, own: Subscription) -> None:
     browser = opened(linked(management, label="ann"))
-    with capture_logs(processors=[merge_contextvars]) as logs:
+    with capture_logs() as logs:
         send(browser, f"/portal/subscriptions/{own.pk}/pause")
     assert [one.get("label") for one in logs if one["event"] == "api.changed"] == ["ann"]
 

@@ -10,6 +10,7 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
@@ -19,6 +20,7 @@ from broker_project import admin as history
 from broker_project.accounts.tasks import forget
 from broker_project.core.api.history import API_USER, KEPT, author_and_call
 from broker_project.core.api.records import Audited
+from broker_project.core.db import forget_connection
 from subscriptions import edit
 from subscriptions.admin.configured import CHANGED_MEANWHILE
 from subscriptions.credentials.tokens import digest_of
@@ -27,6 +29,7 @@ from subscriptions.models.base import Versioned
 from tests.support import factories
 from tests.support.admin import SUBSCRIPTION_FORM, admin_user, form_shown, messages_of, save_form
 from tests.support.api import Answer, client_with
+from tests.support.database import another_connection
 from tests.support.html_form import Form
 
 pytestmark = pytest.mark.django_db
@@ -264,7 +267,7 @@ def test_the_side_bar_marks_the_current_page(admin: Client, page: str, title: st
 
 def audit_entries(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
-    kept = ("key", "method", "path", "fields", "created")
+    kept = ("key", "label", "method", "path", "fields", "created")
     return [
         {name: event[name] for name in kept if name in event} for event in events if event["event"] == "api.changed"
     ]
@@ -279,7 +282,7 @@ def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytes
         assert client.patch("/api/v1/subscribers/shop", {"description": "x"}, headers=ANY).status_code == 200
         assert client.post("/api/v1/subscribers/shop/inactivate", headers=ANY).status_code == 200
         assert client.delete("/api/v1/subscribers/shop", headers=ANY).status_code == 204
-    by = {"key": key.prefix}
+    by = {"key": key.prefix, "label": ""}
     assert audit_entries(caplog) == [
         {**by, "method": "POST", "path": "/api/v1/subscribers", "fields": ["headers", "name"], "created": "shop"},
         {**by, "method": "PATCH", "path": "/api/v1/subscribers/shop", "fields": ["description"]},
@@ -288,6 +291,31 @@ def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytes
     ]
     assert "hidden" not in caplog.text
     assert token not in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_whose_database_is_lost_before_it_is_noted_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    key, token = factories.api_key(label="deploy")
+    factories.subscriber("shop")
+    session = connection.connection.info.backend_pid
+
+    def lose_database() -> None:
+        with another_connection() as elsewhere:
+            elsewhere.execute("SELECT pg_terminate_backend(%s, 10000)", [session])
+
+    def lost_once_changed(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith('UPDATE "subscriptions_subscriber"'):
+            transaction.on_commit(lose_database)
+        return execute(sql, *rest)
+
+    with caplog.at_level("INFO"), connection.execute_wrapper(lost_once_changed):
+        changed = client_with(token).patch("/api/v1/subscribers/shop", {"description": "x"}, headers=ANY)
+    forget_connection()
+    assert (changed.status_code, changed.json()["description"]) == (200, "x")
+    call = {"method": "PATCH", "path": "/api/v1/subscribers/shop", "fields": ["description"]}
+    assert audit_entries(caplog) == [{"key": key.prefix, "label": "deploy", **call}]
+    assert "api.change_not_in_history" in caplog.text
+    assert not LogEntry.objects.exists()
 
 
 def test_a_label_is_not_taken_for_a_call() -> None:
@@ -373,7 +401,7 @@ def test_operations_are_in_the_audit_log_and_dry_runs_are_not(caplog: pytest.Log
         assert client.post("/api/v1/event-type-file?dry_run=true", {"event_types": []}).status_code == 200
         assert client.post(f"/api/v1/subscriptions/{one.pk}/pause", {"reason": "hidden"}).status_code == 200
         assert client.post(f"/api/v1/subscriptions/{one.pk}/cancel-deliveries").status_code == 200
-    by = {"key": key.prefix, "method": "POST"}
+    by = {"key": key.prefix, "label": "", "method": "POST"}
     assert audit_entries(caplog) == [
         {**by, "path": "/api/v1/replays", "fields": ["dry_run", "subscription"], "created": str(answer.json()["id"])},
         {**by, "path": f"/api/v1/subscriptions/{one.pk}/pause", "fields": ["reason"]},
