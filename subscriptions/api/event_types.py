@@ -12,9 +12,10 @@ from rest_framework.response import Response
 
 from broker_project.core.api.bodies import RawParser, body_of
 from broker_project.core.api.fields import StrictModelSerializer, StrictSerializer
+from broker_project.core.api.history import Changed
 from broker_project.core.api.pagination import Order, query_of
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.records import Audited, note_dry_run
+from broker_project.core.api.records import CHANGED, Audited, note_dry_run
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.resources import BROKER_FIELDS, Resource
 from subscriptions.import_export import (
@@ -125,4 +126,9 @@ class EventTypeFile(Audited):
         """Import event types: create and change them as the file says, all of it, or nothing if anything is wrong."""
         dry_run = note_dry_run(request, query_of(request, ImportQuery))
         imported = import_event_types(body_of(request, max_bytes=settings.MAX_BODY_BYTES), dry_run=dry_run)
+        request.META[CHANGED] = [
+            Changed(one.event_type, one.verdict is ImportVerdict.CREATED, one.changed)
+            for one in imported
+            if one.verdict is not ImportVerdict.UNCHANGED
+        ]
         return Response(ImportedFile({"dry_run": dry_run, "results": imported}).data)

@@ -6,7 +6,7 @@ Django's history wants a user: it is an inactive one, who can do nothing, and wh
 import datetime as dt
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from django.apps import apps
@@ -33,14 +33,32 @@ _NOTED: Final = re.compile(rf"(.*): ([A-Z]+ {ROOT}.*)", re.DOTALL)
 log = structlog.get_logger(__name__)
 
 
-def write_history(*, by: str, method: str, path: str, fields: Sequence[str], created: str) -> None:
+class Changed(NamedTuple):
+    """A record that was created or changed, and which fields of it."""
+
+    record: Model
+    is_new: bool
+    fields: Sequence[str]
+
+
+def write_history(
+    *, by: str, method: str, path: str, fields: Sequence[str], created: str, changed: Sequence[Changed] | None
+) -> None:
     """Note a change that was made with the key `by`; one that cannot be noted is in the log only.
 
-    `created` is the name or id of what it has created, if that is in the path of nothing else.
+    `created` is the name or id of what it has created, if that is in the path of nothing else. `changed` are the
+    records that it is about; None: the one that the path names.
     """
     try:
         with transaction.atomic():  # of its own: it must not undo a change that is in a transaction still
-            _write(by, method, path, fields, created)
+            user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
+            call = f"{by}: {method} {path}"
+            about = [_in_path(method, path, created)] if changed is None else [*map(_about, changed)]
+            named = [fields] if changed is None else [one.fields for one in changed]
+            LogEntry.objects.bulk_create(
+                LogEntry(user=user, change_message=call + (f": {', '.join(names)}" if names else ""), **columns)
+                for columns, names in zip(about, named, strict=True)
+            )
     except Error as failure:
         log.warning("api.change_not_in_history", path=path, reason=failure)
 
@@ -51,19 +69,27 @@ def author_and_call(message: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (message, "")
 
 
-def _write(by: str, method: str, path: str, fields: Sequence[str], created: str) -> None:
+def _about(one: Changed) -> dict[str, Any]:
+    """Return the columns that say what a change is about, for a record."""
+    return {
+        "content_type": ContentType.objects.get_for_model(one.record, for_concrete_model=False),
+        "object_id": str(one.record.pk),
+        "object_repr": str(one.record)[:MAX_NAME],
+        "action_flag": ADDITION if one.is_new else CHANGE,
+    }
+
+
+def _in_path(method: str, path: str, created: str) -> dict[str, Any]:
+    """Return the same for what an address is about."""
     kind, given = _kind_and_name(path, created)
     pk = _pk_of(kind, given) if kind else None
     is_one = kind and (pk is not None or method == "DELETE")
-    user, _ = User.objects.get_or_create(username=API_USER, defaults={"is_active": False, "password": "!"})
-    LogEntry.objects.create(
-        user=user,
-        content_type=ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
-        object_id=None if pk is None else str(pk),
-        object_repr=(given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
-        action_flag=ADDITION if created else FLAGS.get(method, CHANGE),
-        change_message=f"{by}: {method} {path}" + (f": {', '.join(fields)}" if fields else ""),
-    )
+    return {
+        "content_type": ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
+        "object_id": None if pk is None else str(pk),
+        "object_repr": (given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
+        "action_flag": ADDITION if created else FLAGS.get(method, CHANGE),
+    }
 
 
 def _kind_and_name(path: str, created: str) -> tuple[type[Model] | None, str]:

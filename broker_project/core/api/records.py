@@ -27,6 +27,8 @@ from broker_project.core.api.pagination import Order, Page, PageQuery, Pages, pa
 
 Record = TypeVar("Record", bound=Model)
 
+CHANGED: Final = "broker.changed"
+"""Where a request notes the records that it has changed, if its address is about none of them."""
 DRY_RUN: Final = "broker.dry_run"
 """Where a request notes that the caller only asked what it would do."""
 _VERSION: Final = re.compile(r"[0-9]{1,19}")
@@ -86,6 +88,7 @@ class Audited(APIView):
                 path=path,
                 fields=fields,
                 created=created,
+                changed=request.META.get(CHANGED),
             )
         return answer
 

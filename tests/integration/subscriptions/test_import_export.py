@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.core.management import CommandError, call_command
 
 from subscriptions.models import EventType
 from tests.support import factories
-from tests.support.api import Answer, client_of, problem_of
+from tests.support.api import Answer, client_of, client_with, problem_of
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +66,20 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
     assert verdicts(imported(PAID, query="?dry_run=true")) == [("Order.Paid", "CREATED", [])]
     assert not EventType.objects.configured().exists()
     assert imported(PAID, query="?dry_run=perhaps").status_code == 400
+
+
+@pytest.mark.behaviour("1.11")
+def test_an_import_is_in_the_history_of_each_event_type_that_it_changes() -> None:
+    known = [factories.event_type(name) for name in "AB"]
+    key, token = factories.api_key(label="deploy")
+    entries = [{"name": "A"}, {"name": "B", "description": "new", "sample": "{}"}, PAID]
+    assert client_with(token).post(ADDRESS, {"event_types": entries}).status_code == 200
+    made, call = EventType.objects.get(name="Order.Paid"), f"{key.prefix} (deploy): POST {ADDRESS}"
+    columns = ("content_type__model", "object_id", "object_repr", "action_flag", "change_message")
+    assert {*LogEntry.objects.values_list(*columns)} == {
+        ("eventtype", str(known[1].pk), "B", CHANGE, f"{call}: description, sample"),
+        ("eventtype", str(made.pk), "Order.Paid", ADDITION, call),
+    }
 
 
 @pytest.mark.behaviour("1.1")
