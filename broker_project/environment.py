@@ -20,6 +20,8 @@ MAX_DAYS = 36_500
 MIN_CHARACTERS, MIN_DIFFERENT = 50, 5
 """Of a secret key; Django's own minimum."""
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
+HOST_NAME = re.compile(r"\.?[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*|\[[0-9A-Fa-f:.]+\]")
+"""As requests name one, without a port; behind a dot, with all below it."""
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
 """A login with a password: a colon before the path that is not followed by a port."""
@@ -138,8 +140,8 @@ def networks(name: str, default: str) -> tuple[Network, ...]:
 
 def hosts(name: str, default: list[str]) -> list[str]:
     """Return host names. The wildcard is refused: links would lead to any host that a request names."""
-    value: list[str] = env.list(name, default=default)
-    if "*" in value:
+    value: list[str] = [one.strip() for one in env.list(name, default=default)]
+    if not all(map(HOST_NAME.fullmatch, value)):
         raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
     return value
 
@@ -160,7 +162,7 @@ def hosts_of(address: str) -> list[str]:
 
 HINTS = {
     "BROKER_ALLOWED_NETWORKS": "networks such as 10.20.0.0/16,fd12:3456::/32, without bits behind the prefix",
-    "BROKER_ALLOWED_HOSTS": "the host names of the broker, such as broker.example.org",
+    "BROKER_ALLOWED_HOSTS": "the host names of the broker, such as broker.example.org, without https:// and port",
     "BROKER_FLOWER_URL": "the URL by which people reach Flower, such as https://flower.example.org",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",

@@ -53,6 +53,10 @@ WRONG = [
     ("REDIS_URL", "redis://:pass-word@host:port/0"),
     ("REDIS_URL", "redis://:pass-word/with/slashes@host/0"),
     ("BROKER_ALLOWED_HOSTS", "broker.example.org,*"),
+    ("BROKER_ALLOWED_HOSTS", "https://broker.example.org"),
+    ("BROKER_ALLOWED_HOSTS", "broker.example.org:8443"),
+    ("BROKER_ALLOWED_HOSTS", "broker.example.org."),
+    ("BROKER_ALLOWED_HOSTS", "127.0.0.1,::1"),
     ("BROKER_SECOND_FACTOR", "yes"),
     ("BROKER_PROXIES", "proxy.example.org"),
     ("BROKER_PROXIES", "10.0.0.1/8"),
@@ -149,6 +153,8 @@ def test_manage_prints_only_the_error_line() -> None:
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "https://Host/x", ["host"]),
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
+        (lambda name: environment.hosts(name, []), "a.example, .b.example,[::1]", ["a.example", ".b.example", "[::1]"]),
+        (lambda name: environment.hosts(name, ["localhost"]), "", []),
     ],
 )
 def test_valid_value_is_read(
