@@ -15,8 +15,11 @@ NAME_PATTERN: Final = f"^{FIRST}{FURTHER}*$"
 OWN_EVENTS: Final = "Broker."
 """The prefix of the broker's own event types (contract 5.7)."""
 
-HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
-"""Control characters, line ends, characters that change the text direction, and blanks without width."""
+HIDDEN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    r"\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb]"
+)
+"""Control characters, line ends, characters that change the text direction, what has no width, and half characters."""
 
 _NAME = re.compile(f"{FIRST}{FURTHER}*")
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from subscriptions.credentials.keys import MAX_LIFETIME, Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
 from subscriptions.models import Publisher, Scope, Subscriber
+from subscriptions.names import is_name
 
 ALL: Final = "all"
 ISSUER: Final = Issuer("command line")
@@ -86,7 +87,8 @@ def instant(text: str) -> dt.datetime:
 def _owner(publisher: str | None, subscriber: str | None) -> Owner:
     for model, name in ((Publisher, publisher), (Subscriber, subscriber)):
         if name is not None:
-            owner: Owner = model._default_manager.filter(name=name).first()  # noqa: SLF001 - documented by Django
+            named = model._default_manager.filter(name=name)  # noqa: SLF001 - documented by Django
+            owner: Owner = named.first() if is_name(name) else None
             if owner is None:
                 raise CommandError(f"There is no {model._meta.verbose_name} {name}.")  # noqa: SLF001
             return owner

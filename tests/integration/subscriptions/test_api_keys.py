@@ -18,7 +18,7 @@ from tests.support.factories import publisher, subscriber
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/api-keys"
-HIDDEN = "\n\r\t\x1b\x00\x7f\x85\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
+HIDDEN = "\n\r\t\x1b\x00\x7f\x85\xad\u061c\u200b\u200f\u2028\u202e\u2063\u2066\u2069\u3164\ufeff\ufff9"
 
 
 @pytest.mark.behaviour("1.2")
@@ -189,6 +189,8 @@ def test_days_set_the_end_of_a_key() -> None:
         (("--requests-per-minute", "0"), "--requests-per-minute: Ensure this value is greater than or equal to 1"),
         (("--requests-per-minute", "9999999999"), "--requests-per-minute: Ensure this value is less than or equal to"),
         (("--label", "cba\u202e"), "--label: A label is one line"),
+        (("--label", "not UTF-8: \udcff"), "--label: A label is one line"),
+        (("--publisher", "not UTF-8: \udcff"), "There is no publisher not UTF-8"),
         (("--label", "x" * 256), "--label: Ensure this value has at most 255 characters"),
     ],
 )
