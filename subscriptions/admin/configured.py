@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db.models import QuerySet
 from django.forms import BoundField, ModelForm
 from django.forms.fields import InvalidJSONInput
@@ -141,8 +141,9 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """Show and save the form; report a conflict with what others saved at the same moment."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
-        except (ValidationError, edit.NameTaken, edit.VersionMismatch) as refused:
-            why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
+        except (ValidationError, ObjectDoesNotExist, edit.NameTaken, edit.VersionMismatch) as refused:
+            gone = "It was deleted." if isinstance(refused, ObjectDoesNotExist) else str(refused)
+            why = " ".join(refused.messages) if isinstance(refused, ValidationError) else gone
             self.message_user(request, f"Not saved, because of a change made meanwhile: {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
@@ -153,6 +154,9 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         except edit.StillInUse as refused:
             self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
             return HttpResponseRedirect(self.change_url(unquote(object_id)))
+        except ObjectDoesNotExist:
+            self.message_user(request, "Somebody else has deleted it at this moment.", messages.WARNING)
+            return HttpResponseRedirect(self.list_url())
 
     def each_confirmed(
         self,

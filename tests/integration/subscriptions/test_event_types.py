@@ -402,6 +402,24 @@ def test_of_two_changes_in_the_same_instant_the_second_is_refused(admin: Client)
     assert EventType.objects.get(pk=made.pk).version == 1, "the transaction of both was rolled back"
 
 
+def test_what_is_deleted_in_the_same_instant_is_neither_saved_nor_deleted(admin: Client) -> None:
+    made = factories.event_type("Order.Paid")
+
+    def another_admin_is_first(execute: Any, sql: str, *rest: Any) -> Any:
+        if " UPDATE OF " in sql:
+            execute("DELETE FROM subscriptions_eventtype WHERE id = %s", [made.pk], *rest[1:])
+        return execute(sql, *rest)
+
+    form = form_shown(admin, made) | {"description": "new"}
+    with connection.execute_wrapper(another_admin_is_first):
+        refused = [
+            save_form(admin, made, form),
+            admin.post(f"{ADMIN_EVENT_TYPES}/{made.pk}/delete/", {"post": "yes"}),
+        ]
+    said = messages_of(admin.get(refused[1].headers["Location"]))
+    assert ("It was deleted." in said, "has deleted it" in said) == (True, True)
+
+
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     factories.event_type("A", description="old")
     page = shown(admin, '{"event_types": [{"name": "A", "description": "ü"}, {"name": "B"}]}')
