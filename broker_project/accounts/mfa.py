@@ -76,36 +76,41 @@ def enrolment_url(seed: str, name: str, host: str) -> str:
     return f"otpauth://totp/{label}?{urlencode(terms, quote_via=quote)}"
 
 
-def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> list[str] | None:
-    """Let the seed take effect if the code belongs to it, and return the recovery codes; None for a wrong code."""
+def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> tuple[CodeCheck, list[str]]:
+    """Check a first code; if it is right, let the seed take effect, and return the recovery codes too."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=True).first()
-        step = accepted_step(code, factor, now) if factor else None
-        if factor is None or step is None:
-            return None
-        factor.last_step, factor.confirmed_at = step, now
-        factor.save(update_fields=["last_step", "confirmed_at"])
-        return _new_recovery_codes(factor, random_bytes)
+        check = _checked(factor, code, now)
+        if factor is None or not check.is_right:
+            return check, []
+        factor.confirmed_at = now
+        factor.save(update_fields=["confirmed_at"])
+        return check, _new_recovery_codes(factor, random_bytes)
 
 
 def prove(user: User, code: str, *, now: dt.datetime) -> CodeCheck:
     """Check a code and use it up; the row lock makes concurrent tries wait for each other."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
-        if factor is None:
-            return CodeCheck()
-        if factor.locked_until and now < factor.locked_until:
-            return CodeCheck(locked_until=factor.locked_until)
-        check = CodeCheck()
-        if (step := accepted_step(code, factor, now)) is not None:
-            factor.last_step, check = step, CodeCheck(is_right=True)
-        elif (digest := digest_of(code)) and factor.recovery_codes.filter(digest=digest).delete()[0]:
-            check = CodeCheck(is_right=True, is_recovery_code=True)
-        factor.failures = 0 if check.is_right else factor.failures + 1
-        pause = pause_after(factor.failures)
-        factor.locked_until = now + pause if pause else None
-        factor.save(update_fields=["last_step", "failures", "locked_until"])
-        return check
+        return _checked(factor, code, now)
+
+
+def _checked(factor: SecondFactor | None, code: str, now: dt.datetime) -> CodeCheck:
+    """Check a code, unless there were too many wrong ones, and note the result; the row is locked."""
+    if factor is None:
+        return CodeCheck()
+    if factor.locked_until and now < factor.locked_until:
+        return CodeCheck(locked_until=factor.locked_until)
+    check = CodeCheck()
+    if (step := accepted_step(code, factor, now)) is not None:
+        factor.last_step, check = step, CodeCheck(is_right=True)
+    elif (digest := digest_of(code)) and factor.recovery_codes.filter(digest=digest).delete()[0]:
+        check = CodeCheck(is_right=True, is_recovery_code=True)
+    factor.failures = 0 if check.is_right else factor.failures + 1
+    pause = pause_after(factor.failures)
+    factor.locked_until = now + pause if pause else None
+    factor.save(update_fields=["last_step", "failures", "locked_until"])
+    return check
 
 
 def pause_after(failures: int) -> dt.timedelta | None:

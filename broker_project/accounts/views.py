@@ -117,9 +117,13 @@ def confirm(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _to_second_factor()
     form, user = FirstCodeForm(request.POST), _user(request)
-    code = form.cleaned_data["code"] if form.is_valid() else ""
-    codes = mfa.confirm(user, code, random_bytes=secrets.token_bytes(RECOVERY_BYTES), now=timezone.now())
-    if codes is None:
+    if not form.is_valid():
+        return account_page(request, "first_code.html", "Second factor", form=form)
+    code, random_bytes = form.cleaned_data["code"], secrets.token_bytes(RECOVERY_BYTES)
+    check, codes = mfa.confirm(user, code, random_bytes=random_bytes, now=timezone.now())
+    if check.locked_until:
+        return _locked_page(request, check.locked_until)
+    if not check.is_right:
         form.add_error("code", "This code is wrong. Check the clock of your phone, or start again.")
         return account_page(request, "first_code.html", "Second factor", form=form)
     sessions.mark_verified(request.session, SecondFactor.objects.get(user=user))

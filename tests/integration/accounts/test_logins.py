@@ -494,6 +494,14 @@ def test_the_fifth_wrong_code_locks_for_a_minute(ann: User, asking: Client) -> N
     assert SecondFactor.objects.get().failures == 0
 
 
+def test_a_first_code_is_not_guessed_either(page: Client, ann: User) -> None:
+    page.post(f"{ROOT}begin/", {"password": PASSWORD})
+    for _ in range(MAX_FREE_FAILURES + 1):
+        page.post(f"{ROOT}confirm/", {"code": "000000"})
+    assert page.post(f"{ROOT}confirm/", {"code": code(ann)}).status_code == 429
+    assert len(set_up(page, ann)) == 10, "whoever has the password starts again"
+
+
 def test_pauses_double_up_to_six_hours() -> None:
     pauses = [pause_after(failures) for failures in (4, 5, 6, 7, 13, 14, 15, 10_000)]
     minutes = [pause and pause.total_seconds() / 60 for pause in pauses]
