@@ -15,6 +15,7 @@ from typing import Final, LiteralString
 import structlog
 from django.db import Error
 
+from broker_project.core.api.history import forget_old_changes
 from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
 from delivery import announcements, endpoint_probe
@@ -210,6 +211,7 @@ def maintain(
         "delete_old_records": partial(delete_old_records, keep_days=keep_days),
         "forget_former_secrets": partial(forget_former_secrets, now),
         "forget_ended_portal_keys": partial(forget_ended_portal_keys, now),
+        "forget_old_changes": partial(forget_old_changes, now),
         "drop_past_days": partial(
             drop_past_days,
             now.date(),

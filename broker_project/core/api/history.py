@@ -15,7 +15,6 @@ from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db import Error, transaction
 from django.db.models import Model
-from django.utils import timezone
 
 from broker_project.core.api.fields import id_of
 
@@ -107,6 +106,6 @@ def _pk_of(kind: type[Model], given: str) -> int | None:
     return kind._default_manager.filter(name=given).values_list("pk", flat=True).first()  # noqa: SLF001 - documented
 
 
-def forget_old_changes() -> None:
+def forget_old_changes(now: dt.datetime) -> None:
     """Delete changes over the API that are older than `KEPT`."""
-    LogEntry.objects.filter(user__username=API_USER, action_time__lt=timezone.now() - KEPT).delete()
+    LogEntry.objects.filter(user__username=API_USER, action_time__lt=now - KEPT).delete()

@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from broker_project import admin as history
-from broker_project.accounts.tasks import forget
-from broker_project.core.api.history import API_USER, KEPT, author_and_call
+from broker_project.core.api.history import API_USER, KEPT, author_and_call, forget_old_changes
 from broker_project.core.api.records import Audited
 from broker_project.core.db import forget_connection
 from subscriptions import edit
@@ -360,7 +359,7 @@ def test_changes_over_the_api_are_forgotten_after_a_time_and_those_of_people_nev
     LogEntry.objects.create(user=admin_user("bob"), action_flag=CHANGE, object_repr="one")
     LogEntry.objects.update(action_time=timezone.now() - KEPT)
     management.post("/api/v1/subscribers", {"name": "store"}, JSON)
-    forget()
+    forget_old_changes(timezone.now())
     assert {*LogEntry.objects.values_list("object_repr", flat=True)} == {"one", "store"}
 
 
