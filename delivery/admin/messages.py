@@ -153,8 +153,11 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     explanation_table = column("who receives it, and why", _explanation_table)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        """Return the messages; a list has replies to callbacks only if it is searched for their id."""
-        rows: QuerySet[Message] = super().get_queryset(request)
+        """Return the messages; a list has replies to callbacks only if it is searched for their id.
+
+        Read with their event types and publishers, which may have been deleted since.
+        """
+        rows: QuerySet[Message] = super().get_queryset(request).select_related("event_type", "publisher")
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
 
     def candidates(self, asked: QueryDict) -> Candidates | None:

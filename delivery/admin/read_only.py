@@ -205,7 +205,9 @@ def may_see_contents(request: HttpRequest) -> bool:
 
 def published_by(message: Message) -> str:
     """Return who published a message, as the end of a sentence."""
-    return f"by {message.publisher}" if message.publisher else "with a management key"
+    if message.publisher_id is None:
+        return "with a management key"
+    return f"by {message.publisher}" if message.publisher else "by a publisher that was deleted"
 
 
 def payload_of(message: Message) -> SafeString:

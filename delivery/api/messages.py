@@ -42,7 +42,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
     """A message without its body."""
 
     event_type = NullableText(source="event_type.name")
-    publisher = NullableText(source="publisher.name", help_text="Null: published with a management key.")
+    publisher = NullableText(
+        source="publisher.name", help_text="Null: published with a management key, or by a publisher that was deleted."
+    )
     deliveries = serializers.IntegerField(
         source="deliveries_count",
         help_text="TOPIC: how many subscriptions get it. QUEUE: how many qualify; one of each group gets it.",

@@ -38,7 +38,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber
 from tests.support import factories
 from tests.support.admin import change_page
-from tests.support.api import client_of, read_pages
+from tests.support.api import client_of, publish, read_pages
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settle, settlement
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import pulled_subscription
@@ -277,3 +277,13 @@ def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, messag
     row.subscription.delete()
     assert str(row.pk) in change_page(admin, row)
     assert admin.get(reverse("admin:delivery_delivery_changelist")).status_code == 200
+
+
+def test_a_message_whose_event_type_and_publisher_are_gone_still_opens(admin: Client) -> None:
+    wanted, publisher = factories.event_type(), factories.publisher("till")
+    everything = factories.subscription(event_pattern="*")
+    published = publish(client_of(publisher), event=wanted.name)
+    wanted.delete(), publisher.delete()
+    told = change_page(admin, Message.objects.get(pk=published.json()["id"]))
+    assert "Published by a publisher that was deleted: Routed." in told
+    assert "by a publisher that was deleted" in change_page(admin, Delivery.objects.get(subscription=everything))
