@@ -14,9 +14,10 @@ from rest_framework.response import Response
 
 from broker_project.core.api.bodies import check_length_given
 from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer, WholeNumberField
+from broker_project.core.api.history import Changed
 from broker_project.core.api.pagination import Order
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
-from broker_project.core.api.records import Records, etag_of, expected_versions, refuse_body, valid
+from broker_project.core.api.records import CHANGED, Records, etag_of, expected_versions, refuse_body, valid
 from subscriptions import edit
 from subscriptions.api.permissions import Needs, ReadOrWrite, publishers_for, subscribers_for
 from subscriptions.headers import validate_headers
@@ -73,7 +74,9 @@ class Resource(Records[Record], Generic[Record]):
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Update a record: change the given fields, if `If-Match` still holds."""
         changes = self.valid(request, partial=True)
-        return self.answer(edit.change(self.selected(), changes=changes, expected=expected_versions(request)))
+        record = edit.change(self.selected(), changes=changes, expected=expected_versions(request))
+        request.META[CHANGED] = [Changed(record, is_new=False, fields=sorted(request.data))]
+        return self.answer(record)
 
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete a record; `If-Match` must still hold, and nothing may depend on it."""

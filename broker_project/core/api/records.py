@@ -28,7 +28,7 @@ from broker_project.core.api.pagination import Order, Page, PageQuery, Pages, pa
 Record = TypeVar("Record", bound=Model)
 
 CHANGED: Final = "broker.changed"
-"""Where a request notes the records that it has changed, if its address is about none of them."""
+"""Where a request notes the records that it has changed, if its address does not name them, or no longer."""
 DRY_RUN: Final = "broker.dry_run"
 """Where a request notes that the caller only asked what it would do."""
 _VERSION: Final = re.compile(r"[0-9]{1,19}")

@@ -27,7 +27,7 @@ from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Su
 from subscriptions.models.base import Versioned
 from tests.support import factories
 from tests.support.admin import SUBSCRIPTION_FORM, admin_user, form_shown, messages_of, save_form
-from tests.support.api import Answer, client_with
+from tests.support.api import Answer, client_of, client_with
 from tests.support.database import another_connection
 from tests.support.html_form import Form
 
@@ -352,6 +352,14 @@ def test_the_history_has_what_people_and_keys_changed(admin: Client) -> None:
     assert len(of_key.context["cl"].result_list) == 4
     assert "PATCH /api/v1/subscribers/shop_7" in admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").content.decode()
     assert not User.objects.get(username=API_USER).is_active
+
+
+@pytest.mark.behaviour("1.11")
+def test_a_rename_is_in_the_history_of_what_was_renamed(admin: Client) -> None:
+    shop = factories.subscriber("shop")
+    assert client_of().patch("/api/v1/subscribers/shop", {"name": "store"}).status_code == 200
+    page = admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").content.decode()
+    assert "PATCH /api/v1/subscribers/shop: name" in page
 
 
 def test_changes_over_the_api_are_forgotten_after_a_time_and_those_of_people_never(management: Client) -> None:
