@@ -26,9 +26,10 @@ from broker_project.core.api.fields import (
     TextField,
     WholeNumberField,
 )
+from broker_project.core.api.history import Changed
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.records import Audited, expected_versions, operation, valid
+from broker_project.core.api.records import CHANGED, Audited, expected_versions, operation, valid
 from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.resources import BROKER_FIELDS, Resource, overlap_field
 from subscriptions.credentials import keys, portal_links
@@ -148,7 +149,7 @@ class ApiKeys(Resource[ApiKey]):
 
         Only this answer has the successor's token. The successor is issued for as long as the old key was.
         """
-        asked = valid(RotationSerializer, request)
+        asked, former = valid(RotationSerializer, request), self.get_object()
         successor, token = keys.rotate(
             self.selected(),
             now=timezone.now(),
@@ -156,6 +157,8 @@ class ApiKeys(Resource[ApiKey]):
             overlap=dt.timedelta(seconds=asked["overlap_seconds"]),
             expected=expected_versions(request),
         )
+        changed = Changed(former, is_new=False, fields=sorted(request.data))
+        request.META[CHANGED] = [changed, Changed(successor, is_new=True, fields=())]
         address = reverse("api-key-detail", args=[successor.pk])
         return self.answer(successor, status.HTTP_201_CREATED, {"Location": address}, token=token)
 

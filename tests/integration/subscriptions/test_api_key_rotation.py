@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 import time_machine
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
@@ -54,6 +55,14 @@ def test_a_successor_is_the_same_but_for_its_token() -> None:
     assert (made["successor_of"], made["retires_at"]) == (former.pk, None)
     assert opens(made["token"]) is False, "it has the scope publish only"
     assert client_with(made["token"]).get(SOME_LIST).json()["code"] == "missing_scope"
+
+
+@pytest.mark.behaviour("1.11")
+def test_a_rotation_is_in_the_history_of_both_keys() -> None:
+    former, _ = factories.api_key()
+    made = rotated(client_of(), former, overlap_seconds=0).json()
+    noted = LogEntry.objects.values_list("object_id", "object_repr", "action_flag")
+    assert {*noted} == {(str(former.pk), str(former), CHANGE), (str(made["id"]), f"{made['prefix']}…", ADDITION)}
 
 
 @pytest.mark.parametrize(
