@@ -4,6 +4,7 @@ from typing import Final
 
 import structlog
 from django.contrib.auth.models import Group, Permission
+from django.db import transaction
 from django.db.models import Q
 
 from broker_project.accounts.models import InstalledRole
@@ -35,10 +36,12 @@ ROLES: Final = {"Viewer": VIEWED, "Operator": OPERATED, "Administrator": ADMINIS
 """The permissions of each role. All else takes a superuser."""
 
 
+@transaction.atomic
 def install_roles(**_: object) -> None:
     """Create the roles after a migration; those that a migration created get their permissions of this version.
 
     A group that people have made is left alone, even if it has the name of a role: its members keep their permissions.
+    All of it is one transaction, or a group whose migration was killed here would be taken for one of people.
     """
     for name, permissions in ROLES.items():
         group, is_new = Group.objects.get_or_create(name=name)

@@ -6,8 +6,10 @@ import pytest
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.exceptions import PermissionDenied
 from django.core.management.sql import emit_post_migrate_signal
+from django.db import connection
 from django.test import Client, RequestFactory
 
+from broker_project.accounts.roles import install_roles
 from broker_project.accounts.views import permission_denied
 from tests.support import factories
 from tests.support.api import client_of_admin
@@ -109,6 +111,21 @@ def test_a_group_that_people_have_created_is_no_role() -> None:
     Group.objects.filter(pk=own.pk).update(name="Phone operators")
     emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
     assert (own.permissions.exists(), Group.objects.get(name="Operator").permissions.exists()) == (False, True)
+
+
+def test_a_migration_that_is_killed_leaves_no_role_that_no_other_installs() -> None:
+    Group.objects.all().delete()
+
+    def killed(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith('INSERT INTO "accounts_installedrole"'):
+            raise KeyboardInterrupt
+        return execute(sql, *rest)
+
+    with pytest.raises(KeyboardInterrupt), connection.execute_wrapper(killed):
+        install_roles()
+    install_roles()
+    assert [role.name for role in Group.objects.all() if not role.permissions.exists()] == []
+    assert Group.objects.count() == 3
 
 
 def test_a_refused_page_says_what_is_missing_and_who_has_it(by_role: dict[str, Client]) -> None:
