@@ -33,11 +33,12 @@ groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids
     FROM (SELECT DISTINCT o.group_id FROM overdue o JOIN lines l ON l.id = o.line_id
            WHERE o.group_id IS NOT NULL ORDER BY o.group_id) o
-   CROSS JOIN LATERAL (SELECT * FROM delivery_queuegroup WHERE id = o.group_id LIMIT 1 FOR UPDATE) g),
+   CROSS JOIN LATERAL (SELECT * FROM delivery_queuegroup WHERE id = o.group_id LIMIT 1 FOR UPDATE SKIP LOCKED) g),
 locked AS MATERIALIZED (
   SELECT d.id
     FROM (SELECT o.id, o.line_id FROM overdue o JOIN lines l ON l.id = o.line_id
-           WHERE (SELECT count(*) FROM groups) >= 0 ORDER BY o.id) t
+           WHERE (SELECT count(*) FROM groups) >= 0 AND (o.group_id IS NULL OR o.group_id IN (SELECT id FROM groups))
+           ORDER BY o.id) t
    CROSS JOIN LATERAL (
      SELECT o.id FROM delivery_open o
       WHERE o.id = t.id AND o.closed_on = '9999-12-31' AND o.line_id = t.line_id
@@ -61,7 +62,8 @@ SELECT count(*) FROM gone
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
 fetched ones to their receipt or time-out.
 
-Locked lines and deliveries are left to the next run. Groups without deliveries end too.
+Locked lines, groups and deliveries are left to the next run: waiting for one would keep the lines of all locked. Groups
+without deliveries end too.
 """
 
 

@@ -189,6 +189,23 @@ def test_locked_lines_are_left_to_the_next_time(elsewhere: psycopg.Connection[An
     assert expire_overdue() == 1
 
 
+@pytest.mark.behaviour("11.9")
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_group_is_left_to_the_next_time_and_no_line_is_kept_locked_for_it(
+    elsewhere: psycopg.Connection[Any], event_type: EventType, wanting: Subscription
+) -> None:
+    queue = factories.event_type("Queued", EventKind.QUEUE)
+    job = factories.subscription(event_type=queue)
+    for kind in (queue, event_type):
+        broker.publish_bodies(kind, b"{}", ttl=HOUR)
+    end_time()
+    elsewhere.execute("SELECT id FROM delivery_queuegroup FOR UPDATE")
+    assert expire_overdue() == 1
+    assert (broker.statuses(job), broker.statuses(wanting)) == (["PENDING"], ["EXPIRED"])
+    elsewhere.rollback()
+    assert (expire_overdue(), QueueGroup.objects.count()) == (1, 0)
+
+
 def tomorrow() -> dt.datetime:
     return timezone.now() + dt.timedelta(days=1)
 
