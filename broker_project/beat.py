@@ -1,7 +1,8 @@
 """The scheduler of Celery beat, with the schedule in the database, where admins change it.
 
 In addition to django-celery-beat: missing entries of the settings are added, and existing ones stay as they are; a
-broken entry or an unreachable database does not stop the others; and an entry that was due while beat was down is run.
+broken entry or an unreachable database does not stop the others; an entry that was due while beat was down is run; and
+one that ran while the machine's clock was ahead waits no longer for that than for its next time (contract 5.9).
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections
 from django.db.models import QuerySet
+from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 
@@ -52,14 +54,17 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
             return self._schedule or {}
 
     def schedule_changed(self) -> bool:
-        """Tell whether the schedule has changed since the last call; False if the database is unreachable."""
+        """Tell whether the schedule has changed since the last call, or is to be read again since the clock was ahead.
+
+        False if the database is unreachable.
+        """
         try:
             close_old_connections()
             last, self._last_timestamp = self._last_timestamp, self.Changes.last_change()
         except (DatabaseError, InterfaceError) as failure:
             log.warning("beat.database_failed", reason=failure)
             return False
-        return bool(last != self._last_timestamp)
+        return bool(last != self._last_timestamp) or any(map(_was_ahead, (self._schedule or {}).values()))
 
     def enabled_models_qs(self) -> "QuerySet[PeriodicTask]":
         """Return all enabled entries.
@@ -72,8 +77,17 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
     def _entries(self) -> Iterator[tuple[str, ModelEntry]]:
         for model in self.enabled_models():
             try:
-                yield model.name, Entry(model, app=self.app)
+                entry = Entry(model, app=self.app)
+                if _was_ahead(entry):
+                    entry.last_run_at = model.last_run_at = timezone.now()
+                    self._dirty.add(entry.name)
+                yield entry.name, entry
             except (DatabaseError, InterfaceError):
                 raise
             except Exception:
                 log.exception("beat.entry_broken", entry=model.name)
+
+
+def _was_ahead(entry: ModelEntry) -> bool:
+    """Tell whether an entry ran at a time that is yet to come."""
+    return bool(entry.model.last_run_at > timezone.now())

@@ -1,6 +1,7 @@
 """Beat's schedule in the database: what is in it from the start, what admins make of it, and what is broken."""
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from broker_project.beat import Entry, Schedule
@@ -20,6 +22,7 @@ from tests.support.api import Answer
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ROOT = "/admin/django_celery_beat"
+HOURS = timedelta(hours=2)
 OURS = {
     "do chores": "every 30 seconds",
     "maintain tables": "every 3600 seconds",
@@ -122,6 +125,22 @@ def test_tasks_missed_while_beat_was_down_run_at_the_start(summaries: None) -> N
     far = CrontabSchedule.objects.create(minute="0", hour=str(hour))
     PeriodicTask.objects.filter(name="summarize closed days").update(crontab=far)
     assert beat().due() == OURS.keys()
+
+
+@pytest.mark.behaviour("5.9")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clock_that_was_ahead_puts_no_task_off(monkeypatch: pytest.MonkeyPatch, *, restarts: bool) -> None:
+    running = beat()
+    running.names()
+    with monkeypatch.context() as ahead:
+        ahead.setattr(timezone, "now", lambda: datetime.now(UTC) + HOURS)
+        ahead.setattr(Entry, "_default_now", lambda _: timezone.now())
+        assert running.due() == WITHOUT_SUMMARIES
+    if restarts:
+        running.sync()
+        running = beat()
+    running.due()
+    assert max(event.time for event in running._heap) <= time.time() + 3600
 
 
 BROKEN = {
