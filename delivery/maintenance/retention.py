@@ -26,11 +26,16 @@ OLD_HISTORY: Final = """
 WITH slice AS MATERIALIZED (SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT {slice}),
 gone AS (
   DELETE FROM {table}
-   WHERE at < %s::timestamptz - make_interval(days => %s::int) AND id = ANY (ARRAY(SELECT id FROM slice))
+   WHERE at < %s::timestamptz - make_interval(days => %s::int)
+     AND at < (SELECT COALESCE(min(day) - 1, 'infinity') FROM delivery_storageday WHERE dropped_at IS NULL)
+     AND id = ANY (ARRAY(SELECT id FROM slice))
   RETURNING id)
 SELECT max(id), (SELECT count(*) FROM gone) FROM slice
 """
-"""Of the oldest rows: ids rise with time, so no index of times is needed. Returns the last id and how many are gone."""
+"""Of the oldest rows: ids rise with time, so no index of times is needed. Returns the last id and how many are gone.
+
+They tell of the days that are kept, and of requests that began just before (contract 10.4): they stay as long.
+"""
 MAX_KEPT_SLICES: Final = 10
 """Slices in a row of which nothing is deleted, until no more are looked at: their rows may have been written while the
 clock was ahead, and older ones come after them.

@@ -32,8 +32,10 @@ from delivery.maintenance.periodic import Maintainer, MaintenanceFailed, maintai
 from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.operations import cancel_deliveries_of
+from delivery.status.timeline import timeline_of
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import Publisher, StatusChange, Subscription
+from subscriptions import edit
+from subscriptions.models import FormerDestination, Publisher, StatusChange, Subscription
 from tests.support import broker
 from tests.support.api import publish
 from tests.support.database import do_and_disconnect, execute, lock_waiters
@@ -152,6 +154,24 @@ def test_what_was_noted_while_the_clock_was_ahead_keeps_nothing_else(monkeypatch
     retention.delete_old_records(keep_days=KEEP_DAYS)
     kept = LineEvent.objects.order_by("id").values_list("at", flat=True)
     assert [(now - at).days for at in kept] == [-20, -20, -20, 0]
+
+
+@pytest.mark.behaviour("10.4")
+def test_what_was_sent_on_a_day_is_shown_as_it_was_as_long_as_the_day_is_kept(
+    past: dt.date, wanted: Subscription, receiver: Receiver
+) -> None:
+    broker.publish_numbered(wanted.event_type, 1)
+    delivery_id, _ = finish_one(wanted)
+    edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": "https://elsewhere.example/"})
+    Attempt.objects.update(started_at=midnight(past))
+    FormerDestination.objects.update(at=midnight(past) + dt.timedelta(hours=1))
+    retention.delete_old_records(keep_days=KEEP_DAYS)
+    (exchange,) = timeline_of(Delivery.objects.get(pk=delivery_id), timezone.now()).exchanges
+    assert exchange.request
+    assert exchange.request.url == receiver.url("/a")
+    drop()
+    retention.delete_old_records(keep_days=KEEP_DAYS)
+    assert not FormerDestination.objects.exists()
 
 
 def test_workers_with_another_retention_are_refused(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
