@@ -57,8 +57,8 @@ SELECT setval('{{sequence}}', {MARGIN} + GREATEST(s.last_value, (
 """
 """Forward only, and kept if the rest fails.
 
-In the last eight seconds of a day these are ids of the next one: harmless, since its partitions exist, and the next
-day goes on from there.
+In the last eight seconds of a day these are ids of the next one: harmless, since its partitions exist, and the
+next day goes on from there.
 """
 MOVE_LINES: Final = f"""
 WITH moved AS (
@@ -84,6 +84,8 @@ UPDATE delivery_open
 """
 """A main line's first request in flight may not have left after all, and another message has its number since then."""
 DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
+FORGET_FLOORS: Final = "DELETE FROM delivery_turnfloor"
+"""Rows that were restored alone may be below them, and would be overlooked."""
 NOTE: Final = """
 UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = database_identity(), begun_at = clock_timestamp()
 RETURNING id::text
@@ -95,6 +97,7 @@ STATEMENTS: Final = (
     MOVE_LINES,
     DOUBT_DELIVERIES,
     DOUBT_GROUPS,
+    FORGET_FLOORS,
     FAIL.format(which="true"),
     NOTE_JUMP,
 )

@@ -121,6 +121,16 @@ def test_after_a_restore_all_that_may_have_been_sent_is_flagged_and_numbers_and_
 
 
 @pytest.mark.behaviour("4.10")
+def test_after_a_restore_no_floor_hides_what_waits(storage: None, wanted: Subscription, line: Line) -> None:
+    broker.raise_floors()
+    execute("SELECT setval('delivery_delivery_id_seq', last_value - 1000) FROM delivery_delivery_id_seq")
+    broker.publish_numbered(wanted.event_type, 1)
+    assert broker.lines_with_due_work() == []
+    call_command("after_restore")
+    assert broker.lines_with_due_work() == [line.pk]
+
+
+@pytest.mark.behaviour("4.10")
 @pytest.mark.parametrize("state", ["55000", "42501"])
 @pytest.mark.parametrize(("hidden", "left"), [("pg_control_system", [1, 2, 3]), ("pg_current_wal_lsn", [0, 2, 3])])
 def test_a_server_that_hides_its_number_or_its_timeline_can_be_used(
