@@ -18,7 +18,7 @@ from django.db import connection
 from broker_project.core.database_server import IS_STANDBY
 from broker_project.core.db import answered_within, on_connect, rows
 from delivery.believed_clock import NOTE_JUMP
-from delivery.maintenance.partitions import IDS_PER_DAY, SEQUENCES
+from delivery.maintenance.partitions import DAYS_AHEAD, IDS_PER_DAY, SEQUENCES, TODAY, open_with
 from delivery.replay.job_steps import FAIL
 
 STATE: Final = """
@@ -57,7 +57,7 @@ SELECT setval('{{sequence}}', {MARGIN} + GREATEST(s.last_value, (
 """
 """Forward only, and kept if the rest fails.
 
-In the last eight seconds of a day these are ids of the next one: harmless, since its partitions exist, and the
+In the last eight seconds of a day these are ids of the next one: harmless, since its partitions are created, and the
 next day goes on from there.
 """
 MOVE_LINES: Final = f"""
@@ -127,6 +127,9 @@ def begin(server: "psycopg.Connection[Any]", *, is_known_to_be_restored: bool = 
             return current
         for statement in STATEMENTS:
             server.execute(statement.encode(), ARGUMENTS)
+        with server.cursor() as cursor:  # a dump of more than a week ago has no partitions for these ids
+            ((today,),) = cursor.execute(TODAY).fetchall()
+            open_with(cursor, today, DAYS_AHEAD)
         ((current,),) = server.execute(NOTE.encode()).fetchall()
     log.warning("database.restored", incarnation=current, hint="unfinished deliveries are sent with a flag")
     return str(current)

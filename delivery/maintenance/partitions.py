@@ -8,14 +8,17 @@ partition, or the day they ended.
 
 import datetime as dt
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from broker_project.core.db import RowLocked, rows
 from delivery.filing import SHORT_LOCK_WAIT
 from delivery.statuses import FINAL
+
+Cursor = CursorWrapper | psycopg.Cursor[Any]
 
 IDS_PER_DAY: Final = 10**10
 """900712 · 10^10 is below 2^53: ids are safe in JavaScript until the year 2090."""
@@ -62,11 +65,11 @@ SELECT brin_summarize_new_values(c.oid)
  WHERE i.indrelid = to_regclass(%s) AND a.amname = 'brin'
 """
 
+TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
 LEFT: Final = """
 SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
   FROM (SELECT clock_timestamp() AS now) AS clock
 """
-DAY_OF_IDS: Final = f"SELECT to_date((last_value / {IDS_PER_DAY})::text, 'YYMMDD') FROM {MESSAGES}_id_seq"
 
 
 def first_id(day: dt.date) -> int:
@@ -86,13 +89,7 @@ def leaf_of(table: str, day: dt.date) -> str:
 
 def today() -> dt.date:
     """Return the database's day: a worker with a wrong clock creates and drops nothing."""
-    day: dt.date = rows("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")[0][0]
-    return day
-
-
-def day_of_ids() -> dt.date:
-    """Return the day whose ids are given."""
-    day: dt.date = rows(DAY_OF_IDS)[0][0]
+    day: dt.date = rows(TODAY)[0][0]
     return day
 
 
@@ -104,27 +101,32 @@ def seconds_left() -> float:
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
     """Create the partitions of `today` and the days ahead, and move ids into today; safe at any time."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL lock_timeout = '2s'")
-        cursor.execute(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
-        for day in (today + dt.timedelta(days=n) for n in range(ahead + 1)):
-            for table, indexes in INDEXES.items():
-                leaf = leaf_of(table, day)
-                if not exists(cursor, leaf):
-                    create_leaf(cursor, table, leaf)
-                    cursor.execute(indexes.format(leaf=leaf))
-                    attach(cursor, table, leaf, day)
-            cursor.execute(
-                "INSERT INTO delivery_storageday (day) VALUES (%s)"
-                " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
-                [day],
-            )
-        for sequence in SEQUENCES:
-            # Forward only: a clock set back must not give out an id twice.
-            cursor.execute(
-                f"SELECT setval('{sequence}', %s, false) FROM {sequence} WHERE last_value < %s",
-                [first_id(today)] * 2,
-            )
-        say_where_to_file(cursor)
+        open_with(cursor, today, ahead)
+
+
+def open_with(cursor: Cursor, today: dt.date, ahead: int) -> None:
+    """Do as `open_days`, in the cursor's transaction."""
+    cursor.execute("SET LOCAL lock_timeout = '2s'")
+    cursor.execute(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
+    for day in (today + dt.timedelta(days=n) for n in range(ahead + 1)):
+        for table, indexes in INDEXES.items():
+            leaf = leaf_of(table, day)
+            if not exists(cursor, leaf):
+                create_leaf(cursor, table, leaf)
+                cursor.execute(indexes.format(leaf=leaf))
+                attach(cursor, table, leaf, day)
+        cursor.execute(
+            "INSERT INTO delivery_storageday (day) VALUES (%s)"
+            " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
+            [day],
+        )
+    for sequence in SEQUENCES:
+        # Forward only: a clock set back must not give out an id twice.
+        cursor.execute(
+            f"SELECT setval('{sequence}', %s, false) FROM {sequence} WHERE last_value < %s",
+            [first_id(today)] * 2,
+        )
+    say_where_to_file(cursor)
 
 
 def summarize_times(first: dt.date, last: dt.date) -> None:
@@ -138,7 +140,7 @@ def summarize_times(first: dt.date, last: dt.date) -> None:
             rows(SUMMARIZE_TIMES, [leaf])
 
 
-def say_where_to_file(cursor: CursorWrapper) -> None:
+def say_where_to_file(cursor: Cursor) -> None:
     """Let statements file what ends under today, as far as there are partitions, else under the next day that has one.
 
     So a late maintenance job stops nothing, nor does a clock set back. The days are constants in a function: looking
@@ -152,13 +154,14 @@ def say_where_to_file(cursor: CursorWrapper) -> None:
             cursor.execute(f"CREATE OR REPLACE FUNCTION delivery_filing_day() RETURNS date LANGUAGE sql AS $${body}$$")
 
 
-def exists(cursor: CursorWrapper, leaf: str) -> bool:
+def exists(cursor: Cursor, leaf: str) -> bool:
     """Return whether the partition exists."""
     cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [leaf])
-    return bool(cursor.fetchone()[0])
+    ((found,),) = cursor.fetchall()
+    return bool(found)
 
 
-def create_leaf(cursor: CursorWrapper, table: str, leaf: str) -> None:
+def create_leaf(cursor: Cursor, table: str, leaf: str) -> None:
     """Create a table that can be attached to `table`.
 
     Rows are only added to it, so `autovacuum` gathers statistics when it has doubled: by default a busy day begins with
@@ -167,7 +170,7 @@ def create_leaf(cursor: CursorWrapper, table: str, leaf: str) -> None:
     cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL) WITH (autovacuum_analyze_scale_factor = 1)")
 
 
-def attach(cursor: CursorWrapper, table: str, leaf: str, day: dt.date) -> None:
+def attach(cursor: Cursor, table: str, leaf: str, day: dt.date) -> None:
     """Make `leaf` the partition of `day`.
 
     `LIKE` and `ATTACH` take a lock that publishers and workers do not notice; `PARTITION OF` would stop them all.

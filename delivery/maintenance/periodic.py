@@ -189,8 +189,7 @@ def maintain(
     """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
 
     Finished days are kept for `keep_days`, and `until_summarized` if that is set. Endpoints have `callback_days` for a
-    reply once their group has ended. While the clock is not believed, its day may be wrong: then only the partitions
-    for the ids that are given are created, which a restored dump may lack.
+    reply once their group has ended. While the clock is not believed, its day may be wrong: then nothing is done.
 
     A job that fails stops no other.
 
@@ -200,7 +199,6 @@ def maintain(
     """
     check_keep_days(keep_days)
     if (now := BELIEVED_CLOCK.now()) is None:
-        partitions.open_days(partitions.day_of_ids())
         return
     jobs: dict[str, Callable[[], object]] = {
         "open_days": partial(partitions.open_days, now.date()),

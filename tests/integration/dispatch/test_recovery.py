@@ -19,7 +19,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.incarnation import MARGIN, Guard, NewestIds
-from delivery.maintenance.partitions import open_days
+from delivery.maintenance.partitions import leaf_of, open_days, today
 from delivery.models import Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
@@ -30,6 +30,7 @@ from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
 from subscriptions.models import Subscription
 from tests.support import broker
+from tests.support.api import client_of, publish
 from tests.support.database import execute
 from tests.support.factories import subscription
 
@@ -128,6 +129,15 @@ def test_after_a_restore_no_floor_hides_what_waits(storage: None, wanted: Subscr
     assert broker.lines_with_due_work() == []
     call_command("after_restore")
     assert broker.lines_with_due_work() == [line.pk]
+
+
+@pytest.mark.behaviour("4.10")
+def test_after_the_restore_of_an_old_dump_the_days_of_its_new_ids_are_there_at_once(wanted: Subscription) -> None:
+    for table in ("delivery_message", "delivery_attempt"):
+        execute(f"DROP TABLE {leaf_of(table, today())}")
+    call_command("after_restore")
+    answer = publish(client_of(), event=str(wanted.event_type))
+    assert answer.status_code == 202, answer.content
 
 
 @pytest.mark.behaviour("4.10")

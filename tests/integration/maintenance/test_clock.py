@@ -19,7 +19,6 @@ from delivery.dispatch.claim import claim
 from delivery.limits import LEASE_SECONDS
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.maintenance.clock import set_back_times
-from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, leaf_of, today
 from delivery.maintenance.periodic import maintain, run_periodic_jobs
 from delivery.models import Delivery, IdempotencyKey, Line, LineEvent, MinuteTotal, Replay
 from delivery.replay import replay_job
@@ -204,17 +203,6 @@ def test_nothing_ends_after_a_jump_before_it_is_believed(
 
     go_on()
     assert end_what_is_over() == [0, 0, 0, 0, 0, 0]
-
-
-@pytest.mark.behaviour("4.10", "11.7")
-def test_days_of_the_ids_that_are_given_are_opened_before_the_clock_is_believed(
-    jump: Callable[[timedelta], None],
-) -> None:
-    last = leaf_of(MESSAGES, today() + timedelta(days=DAYS_AHEAD))
-    execute(f"DROP TABLE IF EXISTS {last}")
-    jump(HOURS)
-    maintain(keep_days=14, callback_days=14)
-    assert execute("SELECT to_regclass(%s) IS NOT NULL", [last]) == [(True,)]
 
 
 @pytest.mark.behaviour("11.7")
