@@ -108,6 +108,17 @@ RETURNING id
 """Their pace, and their back-off after a failure, count from times that are past."""
 
 
+HOLDS: Final = f"""
+UPDATE delivery_hold SET since = clock_timestamp()
+ WHERE delivery_id = ANY (ARRAY(
+   SELECT delivery_id FROM delivery_hold WHERE since > {IN.format(0)} LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
+RETURNING delivery_id
+"""
+"""A line is announced, and an alert fires, so long after this (contract 5.7, 11.8)."""
+
+STATEMENTS: Final = (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS, HOLDS)
+
+
 def set_back_times() -> int:
     """Set back what lies too far ahead; return how many times did."""
-    return sum(map(len, rows_of_each([(one, ()) for one in (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS)])))
+    return sum(map(len, rows_of_each([(one, ()) for one in STATEMENTS])))

@@ -14,13 +14,14 @@ from structlog.testing import capture_logs
 
 from broker_project.accounts.tasks import forget
 from broker_project.core.api.history import API_USER, KEPT
+from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.believed_clock import BELIEVED_CLOCK, BelievedClock
 from delivery.dispatch.claim import claim
 from delivery.limits import LEASE_SECONDS
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.maintenance.clock import set_back_times
 from delivery.maintenance.periodic import maintain, run_periodic_jobs
-from delivery.models import Delivery, IdempotencyKey, Line, LineEvent, MinuteTotal, Replay
+from delivery.models import Announcement, Delivery, Hold, IdempotencyKey, Line, LineEvent, MinuteTotal, Replay
 from delivery.replay import replay_job
 from delivery.worker.queue_settle import put_back
 from subscriptions.models import EventKind, FormerSecret, PausedBy, Subscription
@@ -132,6 +133,17 @@ def test_a_replay_goes_on() -> None:
     Replay.objects.update(failures=0, sliced_at=Now() - timedelta(seconds=1))
     replays.run_replays()
     assert len(replays.repeated()) == 5
+
+
+@pytest.mark.behaviour("5.7", "5.9")
+def test_a_line_that_was_held_while_the_clock_was_ahead_is_held_from_now_on() -> None:
+    line = publish_and_claim()
+    held = {"delivery_id": Delivery.objects.oldest_first()[0].pk, "line": line, "reason": "503"}
+    hold = Hold.objects.create(**held, since=Now() + HOURS)
+    assert (set_back_times(), set_back_times()) == (1, 0)
+    execute("UPDATE delivery_hold SET since = since - make_interval(secs => %s)", [HELD_SECONDS])
+    assert announce_held_lines() == 1
+    assert [one.details["reason"] for one in Announcement.objects.all()] == [hold.reason]
 
 
 def all_that_ends() -> None:
