@@ -7,6 +7,7 @@ is locked. Other times that the clock writes hold nothing: when a message, an id
 from typing import Final
 
 from broker_project.core.db import rows_of_each
+from delivery.believed_clock import DOUBT_SECONDS
 from delivery.dispatch.claim import LONGEST_PAUSE
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import (
@@ -116,7 +117,10 @@ RETURNING delivery_id
 """
 """A line is announced, and an alert fires, so long after this (contract 5.7, 11.8)."""
 
-STATEMENTS: Final = (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS, HOLDS)
+JUMPS: Final = f"DELETE FROM delivery_clockjump WHERE believed_at > {IN.format(2 * DOUBT_SECONDS)} RETURNING id"
+"""A jump that was undone, and not by a clock that ticks back a little: else it would be doubted once its time comes."""
+
+STATEMENTS: Final = (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS, HOLDS, JUMPS)
 
 
 def set_back_times() -> int:

@@ -226,6 +226,16 @@ def test_what_is_no_jump_ahead_ends_as_ever(jump: Callable[..., None], moved: ti
 
 
 @pytest.mark.behaviour("11.7")
+def test_a_jump_that_was_undone_is_not_doubted_once_its_time_comes(jump: Callable[..., None]) -> None:
+    jump(HOURS)
+    assert BELIEVED_CLOCK.now() is None
+    execute("UPDATE delivery_clockjump SET believed_at = believed_at + %s", [HOURS])  # as seen after it is set back
+    set_back_times()
+    execute("UPDATE delivery_clockjump SET believed_at = believed_at - %s", [HOURS])  # two hours later
+    assert BELIEVED_CLOCK.now() is not None
+
+
+@pytest.mark.behaviour("11.7")
 def test_a_jump_that_was_confirmed_is_not_doubted_by_a_process_that_looks_late(jump: Callable[..., None]) -> None:
     late = BelievedClock()
     for process in (BELIEVED_CLOCK, late):
