@@ -1,7 +1,5 @@
 """Rebuilds the still empty big tables as partitioned ones; to Django they stay what they were."""
 
-import datetime as dt
-
 from django.db import migrations
 
 from delivery.maintenance import partitions
@@ -289,7 +287,7 @@ LEGAL = array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in n
 
 
 def open_today(apps, schema_editor):
-    partitions.open_days(dt.datetime.now(dt.UTC).date())
+    partitions.open_days(partitions.today())
 
 
 class Migration(migrations.Migration):

@@ -3,11 +3,13 @@
 import datetime as dt
 import os
 import threading
+from importlib import import_module
 from typing import Any
 
 import psycopg
 import pytest
 import structlog
+from django.apps import apps
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test import Client
@@ -18,7 +20,7 @@ from broker_project.environment import MAX_DAYS
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.maintenance import expiry, retention
+from delivery.maintenance import expiry, partitions, retention
 from delivery.maintenance.partitions import (
     DAYS_AHEAD,
     first_id,
@@ -118,6 +120,15 @@ def drop() -> list[dt.date]:
 def leaves(day: dt.date) -> list[str]:
     found = execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"%{day:%Y%m%d}%"])
     return sorted(name for (name,) in found)
+
+
+def test_the_first_day_is_the_databases_and_not_that_of_the_machine_that_migrates(
+    storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = today() - dt.timedelta(days=100)
+    monkeypatch.setattr(partitions, "today", lambda: day)
+    import_module("delivery.migrations.0002_partitions").open_today(apps, connection)
+    assert StorageDay.objects.filter(day=day).exists()
 
 
 def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wanted: Subscription) -> None:
