@@ -65,6 +65,11 @@ SELECT brin_summarize_new_values(c.oid)
  WHERE i.indrelid = to_regclass(%s) AND a.amname = 'brin'
 """
 
+NOTE_DAY: Final = """
+INSERT INTO delivery_storageday AS d (day, lived) VALUES (%s, %s)
+    ON CONFLICT (day) DO UPDATE SET dropped_at = NULL, lived = d.lived OR excluded.lived
+ WHERE d.dropped_at IS NOT NULL OR excluded.lived AND NOT d.lived
+"""
 TODAY: Final = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date"
 LEFT: Final = """
 SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
@@ -115,11 +120,7 @@ def open_with(cursor: Cursor, today: dt.date, ahead: int) -> None:
                 create_leaf(cursor, table, leaf)
                 cursor.execute(indexes.format(leaf=leaf))
                 attach(cursor, table, leaf, day)
-        cursor.execute(
-            "INSERT INTO delivery_storageday (day) VALUES (%s)"
-            " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
-            [day],
-        )
+        cursor.execute(NOTE_DAY, [day, day == today])
     for sequence in SEQUENCES:
         # Forward only: a clock set back must not give out an id twice.
         cursor.execute(

@@ -15,7 +15,7 @@ from django.db.models import Q
 from broker_project.core.db import answered_within, rows
 from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.maintenance import partitions
-from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, exists, ids_of, leaf_of
+from delivery.maintenance.partitions import MESSAGES, exists, ids_of, leaf_of
 from delivery.models import StorageDay
 
 REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < %s::timestamptz - make_interval(days => %s::int)"
@@ -180,12 +180,8 @@ def _needed(columns: str, day: dt.date) -> str:
     return NEEDED.format(columns=columns, leaf=leaf_of(MESSAGES, day), low=low, high=high)
 
 
-PAST: Final = f"""
-WITH lived AS (
-  -- opened together with the days ahead of it
-  SELECT x.day FROM delivery_storageday x
-   WHERE x.day < %s AND EXISTS (SELECT FROM delivery_storageday y WHERE y.day = x.day + {DAYS_AHEAD})
-)
+PAST: Final = """
+WITH lived AS (SELECT day FROM delivery_storageday WHERE lived AND day < %s)
 SELECT day, %s AND dropped_at IS NULL AND EXISTS (
     SELECT FROM delivery_storageday x WHERE x.summarized_at IS NULL AND x.dropped_at IS NULL AND x.day BETWEEN
       COALESCE((SELECT max(y.day) FROM delivery_storageday y WHERE y.day < d.day), d.day) AND
@@ -196,7 +192,7 @@ SELECT day, %s AND dropped_at IS NULL AND EXISTS (
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
 """
-"""Counts days on which the broker ran, not dates: a clock set weeks ahead makes nothing older.
+"""Counts days on which the broker ran, not dates: a clock set days or weeks ahead makes nothing older.
 
 Also says whether a day waits for a summary, its own or a neighbour's. What began just before midnight may be filed
 under the next day, and what came before ids were moved into a day is stored with the last day before it.
@@ -213,9 +209,9 @@ def drop_past_days(
     """Drop messages, finished deliveries and attempts of days that ended `keep_days` or more days ago.
 
     Messages of unfinished deliveries are kept, and dropped later. With `until_summarized`, a day stays until it and its
-    neighbours are summarized, which is logged once a day. Gaps of more than a week without a broker do not count.
-    Drops at most `MAX_DAYS`. Blocks no transaction: a day whose locks are not free is left whole for the next run.
-    Starts no further day once `is_stopping`.
+    neighbours are summarized, which is logged once a day. Days without a broker do not count. Drops at most `MAX_DAYS`.
+    Blocks no transaction: a day whose locks are not free is left whole for the next run. Starts no further day once
+    `is_stopping`.
 
     Returns the days that are gone or smaller now.
     """

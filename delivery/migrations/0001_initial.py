@@ -39,6 +39,7 @@ class Migration(migrations.Migration):
             name="StorageDay",
             fields=[
                 ("day", models.DateField(primary_key=True, serialize=False)),
+                ("lived", models.BooleanField(db_default=False, default=False)),
                 ("dropped_at", models.DateTimeField(null=True)),
                 ("summarized_at", models.DateTimeField(null=True)),
                 ("kept_on", models.DateField(null=True)),

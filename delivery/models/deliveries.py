@@ -191,6 +191,9 @@ class StorageDay(models.Model):
     """One day that messages, finished deliveries and attempts are filed under."""
 
     day = models.DateField(primary_key=True)
+    lived = models.BooleanField(default=False, db_default=False)
+    """Whether the broker ran on it; else it was only opened ahead."""
+
     dropped_at = models.DateTimeField(null=True)
     """When retention dropped it, and last looked how much of what it kept is needed still.
 

@@ -15,7 +15,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.parked_groups import park
 from delivery.dispatch.sweep import due_lines
 from delivery.limits import LOCKED_RETRY_SECONDS
-from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
+from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Lane, Line, Message, QueueGroup, StorageDay
 from delivery.operations import CANCEL, cancel_deliveries_of, release
@@ -228,7 +228,7 @@ def test_a_job_released_for_one_endpoint_does_not_wait_for_another(
 def test_a_message_is_kept_until_its_last_group_ends(storage: None, group: list[Subscription]) -> None:
     day = today() - dt.timedelta(days=KEEP_DAYS + 6)
     StorageDay.objects.bulk_create(
-        [StorageDay(day=day + dt.timedelta(days=n)) for n in range(KEEP_DAYS + 6 + DAYS_AHEAD)], ignore_conflicts=True
+        [StorageDay(day=day + dt.timedelta(days=n), lived=True) for n in range(KEEP_DAYS + 6)]
     )
     open_days(day, ahead=0)
     publish_bodies(group[0].event_type, b'{"n": 6}')
