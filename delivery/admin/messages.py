@@ -129,7 +129,6 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         *(SubscriberFilter, StatusFilter, *CONTENT_FILTERS),
     )
     time_column = "published_at"
-    list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
         *("destination", "expires_at", "not_before", "copy_link", "answers_link"),
@@ -155,7 +154,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         """Return the messages; a list has replies to callbacks only if it is searched for their id.
 
-        Read with their event types and publishers, which may have been deleted since.
+        Joined, an event type or a publisher that is gone is None; read one by one, it would be an error.
         """
         rows: QuerySet[Message] = super().get_queryset(request).select_related("event_type", "publisher")
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
