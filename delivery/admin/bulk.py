@@ -152,7 +152,7 @@ def all_page(pages: Any, request: HttpRequest) -> HttpResponse:
     try:
         page: KeysetPage = pages.get_changelist_instance(request)
     except IncorrectLookupParameters:
-        return HttpResponseRedirect(listed)
+        return HttpResponseRedirect(pages.list_url())
     if not (page.query or [*page.chips()]):
         pages.message_user(request, "Filter the list first: this is for what the filters find.", messages.WARNING)
         return HttpResponseRedirect(listed)

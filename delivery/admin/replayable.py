@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
@@ -96,7 +97,10 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         """Lead to the form of replays, filled in with what the list is narrowed to."""
         asked = request.GET
         line = _line_in(asked)
-        times = time_filter("created_at")(request, dict(asked.lists()), self.model, self)
+        try:
+            times = time_filter("created_at")(request, dict(asked.lists()), self.model, self)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(f"{self.list_url()}?{asked.urlencode()}")  # which says what is wrong
         wanted: dict[str, object] = {
             "subscription": id_in(asked, "subscription__id__exact"),
             "subscriber": id_in(asked, OF_SUBSCRIBER) or (line and line.subscriber_id),

@@ -37,5 +37,5 @@ def _search_in(asked: QueryDict, **more: Any) -> MessageSearch:
     try:
         passed = parse_filter(text) if text else None
     except FilterSyntaxError as mistake:
-        raise IncorrectLookupParameters(str(mistake)) from None
+        raise IncorrectLookupParameters(f'"{text}" is no filter: {mistake}.') from None
     return MessageSearch(columns=columns, header=HeaderValue.parsed(header) if header else None, filter=passed, **more)

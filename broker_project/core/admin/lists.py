@@ -78,7 +78,7 @@ class KeysetPage(ListPage):
         try:
             page = page_of(self.queryset, order, query, self.search(request))
         except InvalidQuery:
-            raise IncorrectLookupParameters from None
+            raise IncorrectLookupParameters("This page is not of this list: begin with the first one.") from None
         self.result_list = page.rows
         self.result_count = self.full_result_count = len(page.rows)
         self.newer, self.older = (
@@ -164,12 +164,11 @@ def _moment(text: str | None, now: dt.datetime) -> dt.datetime | None:
     if text in SINCE:
         return now - SINCE[text][1]
     try:
-        parsed = parse_datetime(text)
-        if parsed is None:
-            raise IncorrectLookupParameters
-        return parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+        if parsed := parse_datetime(text):
+            return parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
-        raise IncorrectLookupParameters from None
+        pass
+    raise IncorrectLookupParameters(f'"{text}" is no time; write one as in 2026-12-24T18:00.')
 
 
 def with_fixed_times(given: QueryDict) -> QueryDict:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from django.contrib import admin, messages
 from django.contrib.admin import widgets
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied, ValidationError
 from django.db.models import PROTECT, Choices, DateTimeField, Model, QuerySet
@@ -269,10 +270,15 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         return super().changelist_view(request, {"title": title, **(extra_context or {})})  # type: ignore[no-any-return]
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return the list, narrowed as its address says."""
+        """Return the list, narrowed as its address says; what it says wrongly is told on the page that follows."""
         if any("\0" in value for values in request.GET.lists() for value in values[1]):
             raise BadRequest  # PostgreSQL would refuse it
-        return super().get_changelist_instance(request)  # type: ignore[no-any-return]
+        try:
+            return super().get_changelist_instance(request)  # type: ignore[no-any-return]
+        except IncorrectLookupParameters as wrong:
+            told = wrong.args[0] if wrong.args and isinstance(wrong.args[0], str) else "No row can be what it asks for."
+            self.message_user(request, f"The list is not narrowed. {told}", messages.ERROR)
+            raise
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Tell whether a condition is among the list's filters."""

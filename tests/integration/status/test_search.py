@@ -15,7 +15,7 @@ from delivery.models import Delivery, Message
 from delivery.status import message_search
 from subscriptions.models import EventType, Publisher, Subscriber
 from tests.support import factories
-from tests.support.admin import browser_with
+from tests.support.admin import browser_with, messages_of
 from tests.support.api import EVENT, client_of, publish, read_pages
 from tests.support.database import execute
 from tests.support.query_plans import costly_statements, explained_statements
@@ -211,8 +211,30 @@ def test_lists_of_the_admin_are_narrowed_by_all_of_it(searching: Client, stored:
     assert (found, "time: Last 24 hours" in page, "X-Team: blue" in page) == (odd, True, True)
     for team, is_found in (("blue", True), ("red", False)):
         assert shown(searching, kind, q=odd[0], header=f"X-Team: {team}")[0] == odd[:1] * is_found
-    for wrong in ({"from": "yesterday"}, {"from": "0001-01-01T00:00:00+14:00"}, {"filter": "$$->"}, {"p": "x"}):
-        assert searching.get(f"/admin/delivery/{kind}/", wrong).headers["Location"].endswith("?e=1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"from": "yesterday"}, '"yesterday" is no time'),
+        ({"to": "0001-01-01T00:00:00+14:00"}, '"0001-01-01T00:00:00+14:00" is no time'),
+        ({"filter": "$$->"}, '"$$->" is no filter: Expected'),
+        ({"p": "x"}, "This page is not of this list"),
+    ],
+)
+def test_lists_of_the_admin_say_what_they_do_not_understand(
+    searching: Client, wrong: dict[str, str], told: str
+) -> None:
+    for page in ("message/", "delivery/", "delivery/act_on_all/"):
+        answer = searching.get(f"/admin/delivery/{page}", wrong, follow=True)
+        assert (answer.status_code, messages_of(answer).count("The list is not narrowed")) == (200, 1)
+        assert told in messages_of(answer)
+
+
+@pytest.mark.parametrize("wrong", [{"from": "yesterday"}, {"to": "\0"}])
+def test_a_replay_of_a_list_that_is_not_understood_is_not_offered(admin: Client, wrong: dict[str, str]) -> None:
+    answer = admin.get("/admin/delivery/delivery/replay_these/", wrong, follow=True)
+    assert answer.redirect_chain[0][0].startswith("/admin/delivery/delivery/?")
 
 
 @pytest.mark.behaviour("2.16")
