@@ -295,6 +295,7 @@ def test_a_list_is_searched_for_seconds_and_then_goes_on(
     monkeypatch.setattr(message_search, "SLICE_WITH_BODIES", 3)
     found, page = shown(searching, "message", filter="$$->'Body'->'n' < '1'")
     assert (found, "Go on searching" in page, "searched until" in page) == ([], True, True)
+    assert ("Nothing matches" in page, "Nothing found so far" in page) == (False, True)
 
 
 def test_the_admin_searches_contents_only_with_permission(stored: list[int]) -> None:
