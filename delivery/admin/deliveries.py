@@ -300,8 +300,10 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk))
     status_label = state_column("status", lambda delivery: DeliveryStatus(delivery.status), STATUS_COLOURS)
 
-    def candidates(self, asked: QueryDict) -> Candidates:
-        """Return what finds them along an index, status by status."""
+    def candidates(self, asked: QueryDict) -> Candidates | None:
+        """Return what finds them along an index: by their messages' key, or status by status."""
+        if asked.get("idempotency_key"):
+            return super().candidates(asked)
         find = finder_of(subscriptions_in(asked), statuses_in(asked) or REASONS)
         assert find  # noqa: S101 - an index has how they end
         return found_by(find)

@@ -38,7 +38,7 @@ from delivery.admin.read_only import (
     published_by,
     subscription_link,
 )
-from delivery.admin.search import of_contents
+from delivery.admin.search import of_contents, with_key
 from delivery.models import Delivery, Message, MessageOutcome
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal, TooManyDeliveries
@@ -160,10 +160,15 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
 
     def candidates(self, asked: QueryDict) -> Candidates | None:
-        """Return what finds the messages of an event type, a publisher or an outcome along an index."""
+        """Return what finds the messages of a key, an event type, a publisher or an outcome along an index."""
+        if (keyed := with_key(asked)) is not None:
+            return ids_along(Message.objects.filter(pk__in=keyed), 0, MAX_ID)
         for column_name in ("event_type", "publisher"):
             if one := id_in(asked, f"{column_name}__id__exact"):
                 return ids_along(Message.objects.filter(**{column_name: one}), 0, MAX_ID)
+        outcomes = asked.getlist("outcome__exact")
+        if outcomes and MessageOutcome.ROUTED not in outcomes:  # the others are in an index of their own
+            return ids_along(Message.objects.filter(outcome__in=outcomes), 0, MAX_ID)
         return None
 
     def of_contents(self, asked: QueryDict) -> OfContents | None:

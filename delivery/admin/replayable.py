@@ -14,7 +14,7 @@ from broker_project.core.api.fields import MAX_ID
 from broker_project.core.api.pagination import ids_along
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, id_in
-from delivery.admin.search import of_contents
+from delivery.admin.search import of_contents, with_key
 from delivery.api.searches import found_by
 from delivery.models import Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
@@ -72,7 +72,9 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     event_type = column("event type", events_of)
 
     def candidates(self, asked: QueryDict) -> Candidates | None:
-        """Return what finds the deliveries along an index: of some subscriptions, or in some statuses."""
+        """Return what finds the deliveries along an index: of messages, of some subscriptions, or in some statuses."""
+        if (keyed := with_key(asked)) is not None:
+            return ids_along(Delivery.objects.filter(message__in=keyed), 0, MAX_ID)
         if asked.get("message__id"):
             return ids_along(Delivery.objects.filter(message=id_in(asked, "message__id") or 0), 0, MAX_ID)
         subscription_ids, statuses, line = subscriptions_in(asked), statuses_in(asked), _line_in(asked)

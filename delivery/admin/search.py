@@ -29,10 +29,15 @@ def of_contents(
     return kept, wanted.slice_size
 
 
+def with_key(asked: QueryDict) -> list[int] | None:
+    """Return the messages of the idempotency key that a list is narrowed to; None: it is not."""
+    key = asked.get("idempotency_key")
+    return [*IdempotencyKey.objects.filter(key=key).values_list("message_id", flat=True)] if key else None
+
+
 def _search_in(asked: QueryDict, **more: Any) -> MessageSearch:
-    columns = Q()
-    if key := asked.get("idempotency_key"):
-        columns = Q(pk__in=[*IdempotencyKey.objects.filter(key=key).values_list("message_id", flat=True)])
+    keyed = with_key(asked)
+    columns = Q() if keyed is None else Q(pk__in=keyed)
     header, text = asked.get("header"), asked.get("filter")
     try:
         passed = parse_filter(text) if text else None

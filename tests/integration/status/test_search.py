@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from broker_project.core.admin import lists
 from broker_project.core.api import pagination
 from delivery.maintenance import partitions
 from delivery.models import Delivery, Message
@@ -296,6 +297,30 @@ def test_a_list_is_searched_for_seconds_and_then_goes_on(
     found, page = shown(searching, "message", filter="$$->'Body'->'n' < '1'")
     assert (found, "Go on searching" in page, "searched until" in page) == ([], True, True)
     assert ("Nothing matches" in page, "Nothing found so far" in page) == (False, True)
+
+
+def test_lists_of_the_admin_find_a_key_and_what_went_astray_without_looking_at_the_rest(
+    searching: Client, stored: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(1000))
+    monkeypatch.setattr(pagination, "monotonic", lambda: float(next(moments) * pagination.SEARCH_SECONDS / 2))
+    monkeypatch.setattr(lists, "SLICE", 2)
+    monkeypatch.setattr(message_search, "SLICE", 2)
+    Message.objects.update(outcome="ROUTED")
+    for number, outcome in ((0, "DEAD_LETTERED"), (1, "UNROUTED"), (2, "DISCARDED")):
+        Message.objects.filter(pk=stored[number]).update(outcome=outcome)
+    delivery = Delivery.objects.get(message=stored[1])
+    Delivery.objects.filter(pk=delivery.pk).update(status="IN_FLIGHT")
+    ended = {"closed_on": timezone.now().date(), "finished_at": timezone.now()}
+    Delivery.objects.filter(pk=delivery.pk).update(status="FAILED", **ended)
+    assert shown(searching, "message", idempotency_key="order-0")[0] == stored[:1]
+    assert shown(searching, "delivery", idempotency_key="order-1")[0] == [delivery.pk]
+    assert shown(searching, "message", outcome__exact="DEAD_LETTERED")[0] == stored[:1]
+    assert shown(searching, "message", outcome__exact=["UNROUTED", "DEAD_LETTERED"])[0] == stored[1::-1]
+    assert shown(searching, "message", outcome__exact="UNROUTED", idempotency_key="order-0")[0] == []
+    dead = browser_with("delivery.view_deadletter", "delivery.view_payload")
+    assert shown(dead, "deadletter", idempotency_key="order-1")[0] == [delivery.pk]
+    assert shown(dead, "deadletter", idempotency_key="order-3")[0] == []
 
 
 def test_the_admin_searches_contents_only_with_permission(stored: list[int]) -> None:
