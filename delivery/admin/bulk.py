@@ -42,6 +42,7 @@ STEP_SECONDS: Final = 2.0
 """After this time a page shows the progress, and goes on by itself."""
 SALT: Final = "delivery.admin.bulk"
 SEAL_SECONDS: Final = 3600
+TOO_OLD: Final = "The count is more than an hour old. Everything was counted again; what has been done stays done."
 IN_A_PAUSE: Final = Q(status=DeliveryStatus.PENDING, closed_on=OPEN_SHELF) & (
     Q(waits_for=WaitsFor.RETRY, due_at__gt=Now())
     | Q(hold__due_at__gt=Now())
@@ -189,6 +190,9 @@ def _go_on(
     """Do the act to the next deliveries for some seconds, and show how far it is."""
     try:
         state = signing.loads(request.POST.get("state", ""), salt=SALT, max_age=SEAL_SECONDS)
+    except signing.SignatureExpired:
+        pages.message_user(request, TOO_OLD, messages.WARNING)
+        return HttpResponseRedirect(request.get_full_path())
     except signing.BadSignature:
         raise BadRequest from None
     if state["act"] not in offered:

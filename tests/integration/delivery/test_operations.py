@@ -426,6 +426,11 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     reader = browser_with("delivery.view_delivery")
     assert reader.post(address, {"state": to_release}).status_code == 403
     assert admin.post(address, {"state": to_release[:-1]}).status_code == 400
+    with monkeypatch.context() as later:
+        later.setattr(bulk, "SEAL_SECONDS", -1)
+        again = admin.post(address, {"state": to_release}, follow=True)
+    assert (again.redirect_chain, "Release 6" in again.text) == ([(address, 302)], True)
+    assert "The count is more than an hour old." in messages_of(again)
     moments = iter(range(100))
     monkeypatch.setattr(bulk, "monotonic", lambda: float(next(moments)))
     under_way = admin.post(address, {"state": to_release}).text
