@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core import signing
@@ -135,12 +136,13 @@ def chosen_action(act: Act) -> Callable[..., HttpResponse | None]:
 
     @admin.action(description=act.title, permissions=[act.permission])
     def run(pages: ModelAdmin, request: HttpRequest, chosen: "QuerySet[Delivery]") -> HttpResponse | None:
-        affected = act.applies_to([*chosen.order_by("pk").values_list("pk", flat=True)[:MAX_CHOSEN]])
-        if CONFIRMED in request.POST:
+        if CONFIRMED in request.POST:  # what was asked about, though the list may have moved on
+            affected = act.applies_to([*map(int, request.POST.getlist(ACTION_CHECKBOX_NAME)[:MAX_CHOSEN])])
             number = act.run(request, [one.pk for one in affected])
             level = messages.SUCCESS if number else messages.WARNING
             pages.message_user(request, f"{act.done}: {plural(number)}.", level)
             return None
+        affected = act.applies_to([*chosen.order_by("pk").values_list("pk", flat=True)[:MAX_CHOSEN]])
         title = act.phrase.format(plural(len(affected)))
         return pages.confirmation(request, f"{title}? {act.note}", affected, submit=title)
 

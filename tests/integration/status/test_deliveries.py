@@ -1,6 +1,7 @@
 """Lists of deliveries over the API, and messages, deliveries and attempts in the admin."""
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any, LiteralString
 
 import pytest
@@ -9,8 +10,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from broker_project.core import db
+from broker_project.core.admin import lists
 from delivery.models import (
     Announcement,
     Attempt,
@@ -37,7 +40,7 @@ from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber
 from tests.support import factories
-from tests.support.admin import change_page
+from tests.support.admin import change_page, messages_of
 from tests.support.api import client_of, publish, read_pages
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settle, settlement
 from tests.support.factories import subscriber, subscription
@@ -268,6 +271,27 @@ def test_a_search_finds_what_a_filtered_list_does_not_show(admin: Client, messag
     for query in ({"q": oldest.pk}, {"q": f" dlv_{oldest.pk}"}, {"message__id": oldest.message_id}):
         answer = admin.get(reverse("admin:delivery_delivery_changelist"), {**narrowed, **query})
         assert [*answer.context["cl"].result_list] == [oldest]
+
+
+def test_what_was_chosen_is_acted_on_though_the_list_has_moved_on(
+    admin: Client, receiving: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Delivery.objects.filter(status=PENDING).latest("pk")
+    narrowed = f"{reverse('admin:delivery_delivery_changelist')}?status__exact=PENDING&from=1h"
+    form = {"action": "cancel_chosen", "_selected_action": [chosen.pk]}
+    assert "Cancel 1 delivery?" in admin.post(narrowed, form).text
+    later = timezone.now() + HOUR
+    monkeypatch.setattr(lists, "timezone", SimpleNamespace(now=lambda: later, localtime=timezone.localtime))
+    done = admin.post(narrowed, {**form, "confirmed": "yes"}, follow=True)
+    chosen.refresh_from_db()
+    assert (messages_of(done), chosen.status) == ("Cancelled: 1 delivery.", DeliveryStatus.CANCELLED)
+
+
+def test_a_message_whose_publisher_is_gone_still_opens(admin: Client, message: Message) -> None:
+    gone = factories.publisher()
+    Message.objects.filter(pk=message.pk).update(publisher=gone)
+    gone.delete()
+    assert f"msg_{message.pk}" in change_page(admin, message)
 
 
 def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, message: Message) -> None:
