@@ -1,5 +1,6 @@
 """Replays and backfills in the admin: their progress, and the form that starts a replay."""
 
+from datetime import MAXYEAR, MINYEAR
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -89,6 +90,9 @@ class ReplayForm(forms.Form):
             raise forms.ValidationError("Choose either a subscription or a subscriber.")
         if given.get("begin") and given.get("end") and given["begin"] >= given["end"]:
             self.add_error("end", "This must be later than the start.")
+        for name in ("begin", "end"):
+            if given.get(name) and given[name].year in {MINYEAR, MAXYEAR}:  # elsewhere it may be a year that is none
+                self.add_error(name, "No delivery is of that year. Leave it empty for no limit.")
         if self.errors:
             return given
         one: Subscription | None = given["subscription"]
