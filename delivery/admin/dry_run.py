@@ -59,7 +59,7 @@ class DryRunForm(forms.Form):
         label="Show",
         widget=theme.UnfoldAdminSelectWidget,
     )
-    after = forms.RegexField(r"^\d+-\d+$", required=False, widget=forms.HiddenInput)
+    after = forms.RegexField(r"^[0-9]-[0-9]{1,18}\Z", required=False, widget=forms.HiddenInput)
     """Where the page begins: the rank of a decision, and a subscription."""
 
     def clean_headers(self) -> list[tuple[str, str]]:

@@ -269,6 +269,9 @@ def test_the_dry_run_accepts_unknown_values(admin: Client) -> None:
     fields = ("event_type", "publisher", "after", "decision", "headers", "destination", "filter_string")
     for field, unknown in zip(fields, cycle(UNKNOWN), strict=False):
         assert admin.post(page, {**known, field: unknown}).status_code == 200, (field, unknown)
+    for after in (f"{'9' * 20}-1", f"1-{'9' * 20}"):
+        answer = admin.post(page, {**known, "after": after})
+        assert (answer.status_code, [*answer.context["form"].errors]) == (200, ["after"]), after
 
 
 @pytest.mark.parametrize(
