@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
@@ -33,6 +34,14 @@ OF_MESSAGE_AND_SUBSCRIPTION: Final = (
     ("subscription", AutocompleteSelectFilter),
 )
 """The filters of all lists of deliveries."""
+
+NOT_OF_REPLAYS: Final = {
+    "q": "id",
+    "message__id": "message",
+    "message__publisher__id__exact": "publisher",
+    **{name: name.replace("_", " ") for name in ("header", "filter", "idempotency_key")},
+}
+"""What narrows lists and no replay, in words."""
 
 
 def subscriptions_in(asked: QueryDict) -> list[int] | None:
@@ -113,6 +122,12 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         }
         if wanted["subscription"]:
             del wanted["subscriber"]
+        left_out = [words for name, words in NOT_OF_REPLAYS.items() if asked.get(name)]
+        if statuses_in(asked) and not wanted["statuses"]:
+            left_out.append("status")
+        if left_out:
+            told = f"A replay is not narrowed by {', '.join(left_out)} as the list is: this form selects others too."
+            self.message_user(request, told, messages.WARNING)
         return HttpResponseRedirect(replay_address(**{name: value for name, value in wanted.items() if value}))
 
 

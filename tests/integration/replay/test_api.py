@@ -15,7 +15,7 @@ from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import job_steps
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
-from tests.support.admin import browser_with, change_page
+from tests.support.admin import browser_with, change_page, messages_of
 from tests.support.api import EVENT, client_of, client_of_admin, client_with, problem_of
 from tests.support.broker import publish_bodies, run_worker_until_done
 from tests.support.replays import BODY, end_open, ended, run_replays
@@ -284,6 +284,9 @@ def test_lists_and_pages_lead_to_their_replays(admin: Client, rejected: Delivery
     by_line: dict[str, Any] = {"line__id__exact": rejected.line_id, "status__exact": "PENDING"}
     form = admin.get("/admin/delivery/delivery/replay_these/", by_line, follow=True).context["form"]
     assert form.initial == {"subscriber": str(shop.subscriber_id)}
+    for more, told in (({}, "status"), ({"header": "X-Team", "from": "1h"}, "header, status")):
+        page = admin.get("/admin/delivery/delivery/replay_these/", {**by_line, **more}, follow=True)
+        assert f"A replay is not narrowed by {told} as the list is" in messages_of(page)
     page = admin.get(reverse("admin:subscriptions_subscription_replay", args=[shop.pk]), follow=True)
     assert page.context["form"].initial == {"subscription": str(shop.pk)}
     sync = factories.subscription(event_type=factories.event_type("Rate", kind=EventKind.SYNC))
