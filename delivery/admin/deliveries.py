@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -42,7 +43,13 @@ from delivery.admin.read_only import (
     published_by,
     yes_or_no,
 )
-from delivery.admin.replayable import OF_MESSAGE_AND_SUBSCRIPTION, ReplayableAdmin, statuses_in, subscriptions_in
+from delivery.admin.replayable import (
+    OF_EVENT_TYPE,
+    OF_MESSAGE_AND_SUBSCRIPTION,
+    ReplayableAdmin,
+    statuses_in,
+    subscriptions_in,
+)
 from delivery.api.searches import found_by
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
 from delivery.publish.errors import Refusal
@@ -60,6 +67,11 @@ BODY_HELP: Final = (
     " message is sent again."
 )
 UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
+OF_MESSAGES: Final = {
+    *("from", "to", OF_EVENT_TYPE, "message__publisher__id__exact"),
+    *(one.parameter_name for one in CONTENT_FILTERS),
+}
+"""What narrows lists of deliveries and of messages."""
 MESSAGES_WITHOUT_DELIVERY: Final = f"{MessageOutcome.DEAD_LETTERED.label}: messages without a delivery"
 
 
@@ -278,6 +290,13 @@ def _ended_so(rows: "QuerySet[DeadLetter]", reasons: Sequence[str]) -> "QuerySet
     return rows.filter(status__in=reasons)
 
 
+def _of_messages(asked: QueryDict) -> str:
+    """Return the query of the list of messages to unknown destinations, narrowed as far as this list is."""
+    shared = [(name, value) for name, values in asked.lists() if name in OF_MESSAGES for value in values]
+    kept = [(name.removeprefix("message__"), value) for name, value in shared]
+    return urlencode([("outcome__exact", UNKNOWN_DESTINATION), *kept])
+
+
 class ReasonFilter(several_filter("status", "reason", REASON_WORDS, _ended_so)):  # type: ignore[misc]
     """Dead letters by how they ended, with how many there are of each."""
 
@@ -313,7 +332,7 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
         asked = request.GET.copy()
         reasons = asked.getlist(ReasonFilter.parameter_name)
         if UNKNOWN_DESTINATION in reasons:
-            there = f"{reverse('admin:delivery_message_changelist')}?outcome__exact={UNKNOWN_DESTINATION}"
+            there = f"{reverse('admin:delivery_message_changelist')}?{_of_messages(asked)}"
             if reasons == [UNKNOWN_DESTINATION]:
                 return HttpResponseRedirect(there)
             asked.setlist(ReasonFilter.parameter_name, [one for one in reasons if one != UNKNOWN_DESTINATION])

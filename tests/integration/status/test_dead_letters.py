@@ -144,4 +144,8 @@ def test_the_admin_lists_them_by_end(admin: Client, ended: dict[str, list[int]],
     assert "No such subscriber: messages without a delivery (0)" in page
     to_nobody = admin.get(LIST, {"reason": "DEAD_LETTERED"})
     assert to_nobody["Location"] == "/admin/delivery/message/?outcome__exact=DEAD_LETTERED"
+    narrowed = {"reason": "DEAD_LETTERED", "from": "24h", "message__publisher__id__exact": "7", "header": "X: a"}
+    assert admin.get(LIST, narrowed)["Location"] == (
+        f"{to_nobody['Location']}&from=24h&publisher__id__exact=7&header=X%3A+a"
+    )
     assert f"/admin/delivery/delivery/{dead[0]}/change/" in page
