@@ -113,14 +113,19 @@ def start_of(text: str) -> dt.datetime:
         if len(text) == len("2026-11-20"):
             return midnight(dt.date.fromisoformat(text))
         instant = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"{text!r} is no day such as 2026-11-20, nor an instant such as 2026-11-20T14:00"
-        ) from None
-    return instant.astimezone(dt.UTC) if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
+        return instant.astimezone(dt.UTC) if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError):
+        raise _refused(text) from None
 
 
 def end_of(text: str) -> dt.datetime:
     """Return an instant, or the end of a day."""
     start = start_of(text)
-    return start + DAY if len(text) == len("2026-11-20") else start
+    try:
+        return start + DAY if len(text) == len("2026-11-20") else start
+    except OverflowError:  # the last day that there is
+        raise _refused(text) from None
+
+
+def _refused(text: str) -> ArgumentTypeError:
+    return ArgumentTypeError(f"{text!r} is no day such as 2026-11-20, nor an instant such as 2026-11-20T14:00")
