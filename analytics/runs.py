@@ -36,10 +36,10 @@ log = structlog.get_logger(__name__)
 def start_waiting(
     settings: SparkSettings, *, stopping: threading.Event, application: Application = run_application
 ) -> None:
-    """Do all waiting runs, the oldest first, until another worker does one; hints for them may have been lost."""
+    """Do all waiting runs, also those requested meanwhile, until another worker does one; hints may have been lost."""
     run_records.abandon_vanished()
-    for run_id in run_records.waiting():
-        if stopping.is_set() or not run(run_id, settings, stopping=stopping, application=application):
+    while not stopping.is_set() and (run_ids := run_records.waiting()):
+        if not run(run_ids[0], settings, stopping=stopping, application=application):
             return
 
 

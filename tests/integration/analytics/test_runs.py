@@ -323,6 +323,34 @@ def test_a_run_waits_for_another_and_is_started_afterwards(sealed: list[dt.date]
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
 
 
+def test_a_range_that_is_requested_meanwhile_is_next(sealed: list[dt.date], terms: SparkSettings) -> None:
+    for _ in range(2):
+        Run.objects.create(kind=RunKind.DAYS)
+
+    def request_meanwhile(*job: Any, **more: Any) -> Ended:
+        if not Run.objects.filter(kind=RunKind.RANGE):
+            range_of(sealed)
+        return small()(*job, **more)
+
+    runs.start_waiting(terms, stopping=threading.Event(), application=request_meanwhile)
+    begun = Run.objects.order_by("started_at").values_list("kind", "state")
+    assert [*begun] == [(kind, RunState.PASSED) for kind in (RunKind.DAYS, RunKind.RANGE, RunKind.DAYS)]
+
+
+def test_a_day_that_was_summarized_stays_whole_while_a_transaction_of_then_writes(
+    sealed: list[dt.date], terms: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one of its hours would take its place in the lake."""
+    do(days_due(terms), terms)
+    began = midnight(sealed[1]) - HOUR
+    monkeypatch.setattr(pending, "OLDEST", f"SELECT 1, 'a report', '{began.isoformat()}'::timestamptz")
+    noon = midnight(sealed[1]) + 12 * HOUR
+    again = run_requests.create_range(noon, noon + HOUR, again=True)
+    (window,) = do(again, terms).windows.all()
+    assert (window.start, window.end) == (midnight(sealed[1]), midnight(sealed[1] + DAY))
+    assert sealed[1] not in {window.day for window in pending.hours(run_requests.current_calendar(call_seconds=0))}
+
+
 @pytest.mark.behaviour("11.10")
 def test_a_run_in_progress_is_cancelled_at_any_window(
     sealed: list[dt.date], terms: SparkSettings, tmp_path: Path, management: Client, monkeypatch: pytest.MonkeyPatch
