@@ -36,8 +36,9 @@ def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
     oldest = OpenTransaction(*row) if row else None
     first_unsealed = windows.watermark(now, oldest.since if oldest else None, call_seconds=call_seconds)
     is_blocked = first_unsealed < windows.watermark(now, None, call_seconds=call_seconds)
-    days = StorageDay.objects.filter(dropped_at=None).values_list("day", flat=True)
-    return Calendar(now, frozenset(days), first_unsealed, oldest if is_blocked else None)
+    days = dict(StorageDay.objects.filter(dropped_at=None).values_list("day", "summarized_at"))
+    summarized = frozenset(day for day, at in days.items() if at)
+    return Calendar(now, frozenset(days), first_unsealed, oldest if is_blocked else None, summarized)
 
 
 @dataclass(slots=True)

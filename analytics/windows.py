@@ -44,13 +44,15 @@ class Calendar:
     """The watermark: rows may still be filed under this day and later ones."""
     blocker: OpenTransaction | None = None
     """The transaction without which more days would be sealed."""
+    summarized: frozenset[dt.date] = frozenset()
+    """Days that were summarized as a whole: none of their hours may take the place of that."""
 
     def is_sealed(self, day: dt.date) -> bool:
-        """Return whether nothing is filed under a day any more.
+        """Return whether nothing is filed under a day any more, or nothing was when it was summarized as a whole.
 
         This does not wait for the next day to open: after an outage it may never open.
         """
-        return day < self.first_unsealed
+        return day < self.first_unsealed or day in self.summarized
 
     def sealed(self) -> list[dt.date]:
         """Return the days that can no longer change, the oldest first."""
@@ -106,7 +108,7 @@ def is_closed(hour: Window, now: dt.datetime) -> bool:
 
 def pending_hours(calendar: Calendar, passed: Collection[Window], *, since: dt.datetime) -> list[Window]:
     """Return the closed hours of unsealed days that have not passed, the oldest first; none before `since`."""
-    days = [day for day in sorted(calendar.days) if not calendar.is_sealed(day) and whole(day) not in passed]
+    days = [day for day in sorted(calendar.days) if not calendar.is_sealed(day)]
     hours = [hour for day in days for hour in hours_of(day)]
     return [hour for hour in hours if since < hour.end and is_closed(hour, calendar.now) and hour not in passed]
 

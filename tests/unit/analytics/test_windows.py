@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analytics.admin.charts import OTHERS, greatest_first, in_order, lines, stacked_bars
@@ -148,10 +148,14 @@ class History:
     oldest: dt.datetime | None = None
     days: set[dt.date] = field(default_factory=set)
     passed: set[Window] = field(default_factory=set)
+    pieces: set[Window] = field(default_factory=set)
+    """What counts in the lake: a window takes the place of those that it overlaps."""
 
     @property
     def calendar(self) -> Calendar:
-        return Calendar(self.now, frozenset(self.days), watermark(self.now, self.oldest, call_seconds=30))
+        first_unsealed = watermark(self.now, self.oldest, call_seconds=30)
+        summarized = frozenset(window.day for window in self.passed if window.is_day)
+        return Calendar(self.now, frozenset(self.days), first_unsealed, summarized=summarized)
 
     def live(self, minutes: int) -> None:
         self.now += dt.timedelta(minutes=minutes)
@@ -161,6 +165,8 @@ class History:
         assert windows == sorted(windows)
         assert all(window.end <= self.now and window.day in self.days for window in windows)
         self.passed |= {window for window in windows if window.end + HOUR_LAG <= self.now}
+        for one in windows:
+            self.pieces = {piece for piece in self.pieces if piece.end <= one.start or one.end <= piece.start} | {one}
 
     def summarize_hours(self) -> None:
         self.summarize(pending_hours(self.calendar, self.passed, since=LONG_AGO))
@@ -179,8 +185,8 @@ class History:
         self.days -= {day for day in self.days if day < self.now.date() - keep * DAY}
 
     def in_force(self, day: dt.date) -> list[Window]:
-        """Return the windows with the day's figures: the whole day once it passed, else its hours."""
-        return [whole(day)] if whole(day) in self.passed else [one for one in hours_of(day) if one in self.passed]
+        """Return the windows with the day's figures: the whole day, or its hours."""
+        return sorted(piece for piece in self.pieces & self.passed if piece.day == day)
 
 
 minutes, hours_and_days = st.integers(1, 3_000), st.sampled_from([History.summarize_hours, History.summarize_days])
@@ -192,6 +198,9 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
+@example(
+    [(History.live, 3_000), (History.summarize_days,), (History.write, 3_000), (History.summarize_last, 3_000)]
+).via("a transaction of a day that is summarized begins to write")
 def test_every_closed_hour_is_summarized_exactly_once_in_any_order_of_runs(happens: list[tuple[Any, ...]]) -> None:
     history = History(midnight(TODAY))
     history.live(0)
