@@ -164,6 +164,7 @@ def test_the_backlog_counts_deliveries_from_publish_to_end(spark: SparkSession) 
         {**ABC_OWNER, "created_at": at("10:05"), "finished_at": at("10:10")},
         {**ABC_OWNER, "created_at": at("10:11"), "finished_at": at("10:14:59")},
         {**ABC_OWNER, "created_at": at("10:00"), "finished_at": None},
+        {**ABC_OWNER, "created_at": at("11:20"), "finished_at": at("10:02")},  # the clock was set back
     ]
     waiting: list[Row] = [
         {"subscription_id": 3, "line_id": 5, "since": at("10:50"), "deliveries": 4},

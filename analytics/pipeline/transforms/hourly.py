@@ -39,7 +39,11 @@ def backlog(silver: Frames, window: Window) -> DataFrame:
         for at, change in (("created_at", 1), ("finished_at", -1))
     )
     deliveries = silver[tables.SILVER_DELIVERIES]
-    of_ended = deliveries.where("finished_at IS NOT NULL").select(*SUBSCRIBER, F.inline(F.array(created, ended)))
+    ended_deliveries = deliveries.where("finished_at IS NOT NULL").withColumn(
+        "created_at",
+        F.least("created_at", "finished_at"),  # the clock may have been set back in between
+    )
+    of_ended = ended_deliveries.select(*SUBSCRIBER, F.inline(F.array(created, ended)))
     of_waiting = _waiting(silver).select(
         *SUBSCRIBER, first_moment("since").alias("moment"), F.col("deliveries").alias("change")
     )
