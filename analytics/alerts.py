@@ -212,9 +212,9 @@ def beat_seen() -> datetime | None:
 
 
 def failed_run() -> Run | None:
-    """Return the newest run of Spark that has ended, if it failed."""
-    newest = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-pk").first()
-    return newest if newest and newest.state == RunState.FAILED else None
+    """Return the run of Spark that has ended last, if it failed."""
+    last = Run.objects.filter(state__in=(RunState.PASSED, RunState.FAILED)).order_by("-ended_at").first()
+    return last if last and last.state == RunState.FAILED else None
 
 
 def first_line(error: str) -> str:

@@ -237,7 +237,7 @@ def _undecided(now: dt.datetime) -> Iterator[Item]:
 
 
 def _failed_run(now: dt.datetime) -> Iterator[Item]:
-    """Tell whether the newest run of Spark that has ended has failed."""
+    """Tell whether the run of Spark that has ended last has failed."""
     if run := failed_run():
         failed = badge(RunState.FAILED, {RunState.FAILED: "danger"})
         yield Item(link_to("analytics_run", run.pk, run), failed, first_line(run.error), relative(run.ended_at, now))

@@ -131,6 +131,16 @@ def test_a_part_that_is_away_for_less_than_a_minute_raises_none(
 
 
 @pytest.mark.behaviour("11.8")
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_the_last_run_is_the_one_that_ended_last(has_failed: bool) -> None:
+    """Runs that people ask for overtake those that wait."""
+    last, before = (RunState.FAILED, RunState.PASSED) if has_failed else (RunState.PASSED, RunState.FAILED)
+    for state, ended_at in ((last, timezone.now()), (before, LONG_AGO)):
+        Run.objects.create(state=state, started_at=LONG_AGO, ended_at=ended_at)
+    assert look() == [(alerts.FIRING, AlertName.SUMMARY_FAILED)] * has_failed
+
+
+@pytest.mark.behaviour("11.8")
 def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
     held(factories.subscription(factories.subscriber("shop")), TLS)
     assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
