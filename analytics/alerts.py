@@ -104,7 +104,7 @@ def look(thresholds: AlertThresholds) -> int:
 def _noted(alert: Alert, reason: str | None, now: datetime) -> Iterator[Announcement]:
     """Note whether the condition of an alert is met; yield what is to be published of that."""
     alert.looked_at = now
-    since = alert.met_since or now
+    since = min(alert.met_since or now, now)  # the clock may have been set back
     details = {"alert": alert.name, "reason": reason or alert.reason, "since": since.isoformat()}
     if reason is None:
         if alert.fired_at is not None:

@@ -131,6 +131,14 @@ def test_a_part_that_is_away_for_less_than_a_minute_raises_none(
 
 
 @pytest.mark.behaviour("11.8")
+def test_a_part_is_missed_in_time_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen(monkeypatch, [])
+    look()
+    Alert.objects.update(met_since=timezone.now() + dt.timedelta(hours=2))
+    assert (look(), look(after=61)) == ([], [(alerts.FIRING, AlertName.WITHOUT_WORKERS)])
+
+
+@pytest.mark.behaviour("11.8")
 @pytest.mark.parametrize("has_failed", [True, False])
 def test_the_last_run_is_the_one_that_ended_last(has_failed: bool) -> None:
     """Runs that people ask for overtake those that wait."""
