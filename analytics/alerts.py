@@ -142,7 +142,7 @@ def _parts(now: datetime) -> Iterator[tuple[AlertName, str]]:
     workers = listening_workers()
     if workers is None:
         yield AlertName.WITHOUT_REDIS, "Redis does not answer: deliveries go on, somewhat later."
-    elif not workers:
+    if is_without_workers(workers):
         yield AlertName.WITHOUT_WORKERS, "No worker runs: messages are accepted and wait."
     if is_beat_missing(beat_seen(), now):
         yield AlertName.WITHOUT_BEAT, "Celery beat is not seen: no summary begins on schedule."
@@ -194,7 +194,7 @@ def growing_backlog(thresholds: AlertThresholds, newest: datetime, now: datetime
     Once the alert fires, minutes that were counted late, or not yet, do not end it.
     """
     known = MinuteTotal.objects.filter(minute__lte=newest, due__isnull=False)
-    has_grown = Alert.objects.filter(name=AlertName.BACKLOG_GROWS, fired_at__isnull=False).exists()
+    has_grown = _is_firing(AlertName.BACKLOG_GROWS)
     if not has_grown:
         if are_numbers_late(newest, now):
             return 0
@@ -202,6 +202,15 @@ def growing_backlog(thresholds: AlertThresholds, newest: datetime, now: datetime
     last = known.order_by("-minute").values_list("due", flat=True)[: thresholds.growing_minutes + 1]
     due = [one or 0 for one in last][::-1]
     return due[-1] if thresholds.is_growing(due, has_grown=has_grown) else 0
+
+
+def is_without_workers(listening: Sequence[str] | None) -> bool:
+    """Return whether no worker runs; while Redis does not say who listens, whether the alert for that fires still."""
+    return _is_firing(AlertName.WITHOUT_WORKERS) if listening is None else not listening
+
+
+def _is_firing(name: AlertName) -> bool:
+    return Alert.objects.filter(name=name, fired_at__isnull=False).exists()
 
 
 def beat_seen() -> datetime | None:

@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from analytics import live_numbers
-from analytics.alerts import beat_seen, failed_run, is_tls_failure
+from analytics.alerts import beat_seen, failed_run, is_tls_failure, is_without_workers
 from analytics.clock_differences import differing_clocks
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
@@ -125,8 +125,8 @@ def _running(now: datetime) -> Iterator[Metric]:
     """Yield which parts are seen, and are right."""
     workers = listening_workers()
     yield GaugeMetricFamily("broker_redis_up", "Whether Redis answers.", workers is not None)
-    if workers is not None:
-        yield GaugeMetricFamily("broker_workers", "Workers that listen for work.", len(workers))
+    if workers is not None or is_without_workers(workers):
+        yield GaugeMetricFamily("broker_workers", "Workers that listen for work.", len(workers or ()))
     if seen := beat_seen():
         age = (now - seen).total_seconds()
         yield GaugeMetricFamily("broker_beat_seen_seconds", "How long ago Celery beat was seen.", age)

@@ -25,6 +25,7 @@ from analytics.alerts import (
     failed_run,
     failing_subscribers,
     first_line,
+    is_without_workers,
     growing_backlog,
     late_subscribers,
 )
@@ -109,7 +110,7 @@ def _stopped(
     """Tell which parts of the broker were not seen lately."""
     if workers is None:
         yield Item("Redis", label("no answer", "danger"), "Deliveries go on without it, somewhat later.")
-    elif not workers:
+    if is_without_workers(workers):
         yield Item("Workers", label("none runs", "danger"), "Nothing is delivered. Messages are accepted and wait.")
     if newest and are_numbers_late(newest, now):
         why = "Live numbers are of then: no worker counts, or a transaction has been writing since."

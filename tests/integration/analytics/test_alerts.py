@@ -131,6 +131,24 @@ def test_a_part_that_is_away_for_less_than_a_minute_raises_none(
 
 
 @pytest.mark.behaviour("11.8")
+def test_that_no_worker_runs_is_not_over_because_redis_cannot_say(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dashboard, metrics):
+        monkeypatch.setattr(module, "listening_workers", lambda: None)
+    without, redis = AlertName.WITHOUT_WORKERS, AlertName.WITHOUT_REDIS
+    seen(monkeypatch, [])
+    assert (look(), look(after=61)) == ([], [(alerts.FIRING, without)])
+    seen(monkeypatch, None)
+    assert (look(), look(after=61)) == ([], [(alerts.FIRING, redis)])
+    assert (scraped()["broker_workers", ""], "none runs" in admin.get("/admin/").text) == (0, True)
+    seen(monkeypatch, [])
+    assert (look(), look(after=61)) == ([(alerts.RESOLVED, redis)], [])
+    seen(monkeypatch, ["worker-1"])
+    assert look() == [(alerts.RESOLVED, without)]
+
+
+@pytest.mark.behaviour("11.8")
 def test_a_part_is_missed_in_time_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen(monkeypatch, [])
     look()
