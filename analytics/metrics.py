@@ -75,7 +75,7 @@ def _last_hour(newest: datetime) -> Iterator[Metric]:
     for key, name in Subscriber.objects.filter(pk__in=worst).values_list("pk", "name"):
         ratio.add_metric([name], failed[key])
     yield ratio
-    due = MinuteTotal.objects.values_list("due", flat=True).get(minute=newest)
+    due = MinuteTotal.objects.filter(minute=newest).values_list("due", flat=True).first()  # it may be counted again
     if due is not None:
         yield GaugeMetricFamily("broker_due_deliveries", "Due after the last minute counted, to a limit.", due)
 
