@@ -8,7 +8,6 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
-from django.utils import timezone
 
 from analytics.alert_rules import is_beat_missing
 from analytics.alerts import beat_seen
@@ -91,7 +90,7 @@ def _workers() -> Finding:
 
 def _senders() -> Finding:
     """Say which QUEUE senders nobody runs though they have work: any worker takes them over after ten seconds."""
-    now = timezone.now()
+    now = DATABASE_CLOCK.now()
     idle = [
         one.queue
         for one in senders()
@@ -102,5 +101,5 @@ def _senders() -> Finding:
 
 
 def _beat() -> Finding:
-    problem = "not seen" if is_beat_missing(beat_seen(), timezone.now()) else ""
+    problem = "not seen" if is_beat_missing(beat_seen(), DATABASE_CLOCK.now()) else ""
     return Finding("beat", problem, "Start `celery -A broker_project beat`: without it no summaries are made.")

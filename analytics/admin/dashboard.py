@@ -12,7 +12,6 @@ from django.conf import settings
 from django.db.models import Count
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from analytics import live_numbers
@@ -25,15 +24,15 @@ from analytics.alerts import (
     failed_run,
     failing_subscribers,
     first_line,
-    is_without_workers,
     growing_backlog,
+    is_without_workers,
     late_subscribers,
 )
 from analytics.clock_differences import differing_clocks
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Counts, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table
-from broker_project.core.database_clock import described_difference
+from broker_project.core.database_clock import DATABASE_CLOCK, described_difference
 from delivery.admin.lines import LINE_COLOURS
 from delivery.admin.read_only import STATUS_COLOURS, at_least, counted, link_to
 from delivery.believed_clock import is_doubted
@@ -71,7 +70,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     missing = [name for name in NEEDED if not request.user.has_perm(name)]
     if missing:
         return context | {"missing": missing}
-    now = timezone.now()
+    now = DATABASE_CLOCK.now()
     waiting = live_numbers.cached_backlogs()
     workers = listening_workers()
     newest, beat = live_numbers.last_minute(), beat_seen()

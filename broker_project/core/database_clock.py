@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -48,6 +49,15 @@ class DatabaseClock:
     def time(self) -> float:
         """Return the time in seconds since 1970."""
         return boot_clock.since_boot() + self._offset
+
+    def now(self) -> datetime:
+        """Return the time as the database has answered it some seconds ago at most.
+
+        Raises:
+            django.db.Error
+        """
+        self.refresh()
+        return datetime.fromtimestamp(self.time(), UTC)
 
     def without_jumps(self, seconds: float) -> float:
         """Return what the database's clock would say if it had not jumped ahead in the last `seconds`.

@@ -87,6 +87,17 @@ def test_metrics_say_what_the_dashboard_says() -> None:
     assert found["broker_clock_ahead_seconds", "host-1"] == -600
 
 
+@pytest.mark.behaviour("11.8")
+def test_ages_are_by_the_databases_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill()
+    right = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: right() + dt.timedelta(hours=1))
+    found = scraped()
+    assert 600 <= found["broker_oldest_waiting_seconds", "shop"] < 700
+    assert 600 <= found["broker_longest_hold_seconds", "tls"] < 700
+    assert found["broker_beat_seen_seconds", ""] < 60
+
+
 def test_a_minute_that_is_being_counted_again_has_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     newest = timezone.now().replace(second=0, microsecond=0)
     monkeypatch.setattr(live_numbers, "last_minute", lambda: newest)
