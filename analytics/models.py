@@ -74,7 +74,7 @@ class RunState(models.TextChoices):
     """All its windows are summarized, all checks passed."""
 
     FAILED = "FAILED"
-    """Some windows failed or were not reached; their summaries are unchanged."""
+    """Some windows failed or were not reached, whose summaries are unchanged; or days after them are not made again."""
 
     ABANDONED = "ABANDONED", "Worker vanished"
     """Its worker stopped or died. Schedules and abandoned ranges do the remaining windows without a new request."""

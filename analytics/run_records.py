@@ -83,6 +83,11 @@ STOPPED: Final = Ending(RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
 """Another worker continues it."""
 INTERRUPTED: Final = Ending(RunState.FAILED, "It was interrupted. The same range goes on where it stopped.")
 """It continues only when a user requests the range again."""
+STALE_DAYS: Final = Ending(
+    RunState.FAILED,
+    "All its windows are summarized, but budgets and anomalies of other days are not made again: see the log. The next"
+    " run tries to.",
+)
 CANCELLED: Final = Ending(
     RunState.CANCELLED, "It was cancelled. The same range goes on where it stopped; schedules do what is due."
 )
@@ -208,7 +213,7 @@ class Record:
         if ended.end is End.STOPPED:
             return STOPPED
         if not undone:
-            return Ending(RunState.PASSED)
+            return STALE_DAYS if ended.end is End.BY_ITSELF and ended.status else Ending(RunState.PASSED)
         if ended.end is End.TOO_LONG and not errors:
             error = f"{next(iter(windows))} alone takes longer than the {minutes} minutes of a run. {FASTER}"
         elif ended.end is End.TOO_LONG:

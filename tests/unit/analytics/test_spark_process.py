@@ -21,7 +21,7 @@ from analytics.guard import NICENESS, members
 from analytics.models import RunState
 from analytics.pipeline.connections import Unreadable, only_run
 from analytics.pipeline.job import Window
-from analytics.run_records import AGAIN, FASTER, KILLED, MAX_STORED_BYTES, Ending, Record, head_and_tail
+from analytics.run_records import AGAIN, FASTER, KILLED, MAX_STORED_BYTES, STALE_DAYS, Ending, Record, head_and_tail
 from analytics.spark_process import (
     MAX_REPORT_BYTES,
     ROOT,
@@ -363,6 +363,7 @@ def failures(*windows: Window) -> list[str]:
     ("ended", "record", "state", "said"),
     [
         (Ended(BY_ITSELF, 0), heard(passed=5), PASSED, []),
+        (Ended(BY_ITSELF, 1), heard(passed=5), FAILED, [STALE_DAYS.error]),
         (Ended(TOO_LONG, 143), heard(passed=5), PASSED, []),
         (Ended(STOPPED, 143), heard(passed=2), ABANDONED, [f"Its worker was stopped. {AGAIN}"]),
         (Ended(TOO_LONG, 143), heard(passed=2), FAILED, [TIME_IS_OVER]),
