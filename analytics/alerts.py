@@ -26,7 +26,6 @@ from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.limits import MAX_DUE
 from delivery.models import Announcement, Line, MinuteTotal
-from delivery.outcomes import TLS_FAILED, redact_reason
 from delivery.status.backlog import Backlog
 from delivery.status.line_status import HeldLine
 from subscriptions.models import Subscriber
@@ -161,7 +160,7 @@ def _waiting(thresholds: AlertThresholds, now: datetime) -> Iterator[tuple[Alert
         yield AlertName.DELIVERY_WAITS, f"The oldest delivery has waited for too long for {_subscribers([*late])}."
     if held := blocked_lines(thresholds, now):
         yield AlertName.LINE_BLOCKED, f"Nothing is sent past a delivery that failed, to {_owners(held)}."
-    if refused := [one for one in held if is_tls_failure(one)]:
+    if refused := [one for one in held if one.tls_since and thresholds.is_blocked(one.tls_since, now)]:
         yield AlertName.TLS_FAILS, f"TLS fails with the endpoint of {_owners(refused)}."
 
 
@@ -176,11 +175,6 @@ def blocked_lines(thresholds: AlertThresholds, now: datetime) -> list[HeldLine]:
     """Return the lines that something that a publisher has published holds for too long."""
     found = live_numbers.cached_held_lines()
     return [one for one in found if one.published_since and thresholds.is_blocked(one.published_since, now)]
-
-
-def is_tls_failure(one: HeldLine) -> bool:
-    """Return whether a line is held because TLS failed, for example for an expired certificate."""
-    return redact_reason(one.reason).endswith(TLS_FAILED)
 
 
 def failing_subscribers(thresholds: AlertThresholds, last: LastMinutes) -> dict[int, Numbers]:

@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from analytics import live_numbers
-from analytics.alerts import beat_seen, failed_run, is_tls_failure, is_without_workers
+from analytics.alerts import beat_seen, failed_run, is_without_workers
 from analytics.clock_differences import differing_clocks
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
@@ -108,10 +108,13 @@ def _lines(now: datetime) -> Iterator[Metric]:
     longest = GaugeMetricFamily(
         "broker_longest_hold_seconds", "How long the line that is held longest has been held.", labels=["cause"]
     )
-    for cause, is_tls in {"tls": True, "other": False}.items():
-        since = [one.published_since for one in held if one.published_since and is_tls_failure(one) == is_tls]
-        if since:
-            longest.add_metric([cause], (now - min(since)).total_seconds())
+    since = {
+        "tls": [one.tls_since for one in held if one.tls_since],
+        "other": [one.published_since for one in held if one.published_since and one.published_since != one.tls_since],
+    }
+    for cause, times in since.items():
+        if times:
+            longest.add_metric([cause], (now - min(times)).total_seconds())
     yield longest
     groups = GaugeMetricFamily(
         "broker_waiting_groups", "Message groups that wait for a QUEUE sender; counted to a limit.", labels=["queue"]

@@ -12,6 +12,7 @@ from broker_project.core.db import rows
 from delivery.dispatch.claim import HELD_DELIVERY
 from delivery.dispatch.diversion import RETRIED
 from delivery.filing import APART, IS_OWN, IS_SENT_IN, LINES_APART
+from delivery.outcomes import KINDS, NO_ANSWER, TLS_FAILED
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
@@ -43,8 +44,10 @@ SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures FROM un
  CROSS JOIN LATERAL ({HOLDS} AND h.line_id = l.id ORDER BY h.since, h.delivery_id LIMIT {MAX_HOLDS}) h
 """
 
+TLS: Final = next(begins.pattern for begins, kind in KINDS.items() if kind == TLS_FAILED).replace(r"\b", r"\y")
 HELD: Final = f"""
-SELECT line_id, min(since), min(since) FILTER (WHERE NOT is_own), (array_agg(reason ORDER BY is_own, since))[1]
+SELECT line_id, min(since), min(since) FILTER (WHERE NOT is_own),
+       min(since) FILTER (WHERE NOT is_own AND reason ~ '^{NO_ANSWER}{TLS}')
   FROM ({HOLDS}) h GROUP BY line_id ORDER BY min(since), line_id
 """
 
@@ -218,8 +221,8 @@ class HeldLine(NamedTuple):
     since: datetime
     published_since: datetime | None
     """`since` of what publishers have published; None if only events of the broker's own hold it."""
-    reason: str
-    """Why the oldest of these is held."""
+    tls_since: datetime | None
+    """The same of those of which TLS failed, for example for an expired certificate."""
 
 
 class Diversion(NamedTuple):

@@ -173,6 +173,18 @@ def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
     assert Alert.objects.get(name=AlertName.TLS_FAILS).reason == "TLS fails with the endpoint of shop."
 
 
+@pytest.mark.behaviour("11.8")
+def test_a_refused_certificate_is_seen_behind_what_failed_longer_ago() -> None:
+    """Of a subscriber that has several endpoints, and is sent several deliveries at a time."""
+    shop = factories.subscriber("shop")
+    held(factories.subscription(shop))
+    held(factories.subscription(shop), TLS)
+    Hold.objects.filter(reason=TLS).update(since=LONG_AGO + dt.timedelta(hours=1))
+    assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
+    found = scraped()
+    assert [found["broker_longest_hold_seconds", cause] // 3600 for cause in ("other", "tls")] == [2, 1]
+
+
 @pytest.mark.behaviour("4.11", "11.8")
 def test_a_process_names_itself_while_its_clock_differs(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**vars(DatabaseClock()), "_refresh_at": 0.0}.items():
