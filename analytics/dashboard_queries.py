@@ -86,13 +86,18 @@ Those that have been deleted are one.
 """
 
 SHARES: Final = f"""
-SELECT group_of, event_type, subscription_id, subscriber, endpoint, sum(delivered)::bigint AS delivered,
-       sum(redundant)::bigint AS redundant, sum(sum(delivered)) OVER (PARTITION BY group_of)::bigint AS of_group
-  FROM analytics_shares WHERE {SELECTED}
- GROUP BY group_of, event_type, subscription_id, subscriber, endpoint
- ORDER BY of_group DESC, group_of, delivered DESC LIMIT 50
+WITH taken AS (
+  SELECT group_of, event_type, subscription_id, subscriber_id, subscriber, endpoint,
+         sum(delivered)::bigint AS delivered, sum(redundant)::bigint AS redundant,
+         sum(sum(delivered)) OVER (PARTITION BY group_of)::bigint AS of_group
+    FROM analytics_shares WHERE {IN_RANGE}
+   GROUP BY group_of, event_type, subscription_id, subscriber_id, subscriber, endpoint)
+SELECT * FROM taken WHERE {ALL} OR {ONE} ORDER BY of_group DESC, group_of, delivered DESC, subscription_id LIMIT 50
 """
-"""What each endpoint took of its group, which its first subscription, `group_of`, identifies."""
+"""What each endpoint took of its group, also of what other subscribers took of it.
+
+Its first subscription, `group_of`, identifies a group.
+"""
 
 COVERED: Final = """
 SELECT lower(piece), upper(piece)

@@ -175,12 +175,13 @@ def test_the_balance_is_the_busiest_over_the_mean() -> None:
 
 
 def test_shares_are_of_what_the_group_delivered() -> None:
-    for subscription_id, delivered in ((4, 3), (5, 1)):
-        row = {**BILLING, "hour": NOON, "group_of": 4, "subscription_id": subscription_id, "event_type": "Render"}
+    for subscription_id, owner, delivered in ((4, BILLING, 3), (5, MAILER, 1)):
+        row = {**owner, "hour": NOON, "group_of": 4, "subscription_id": subscription_id, "event_type": "Render"}
         counts = {"deliveries": 4, "delivered": delivered, "redundant": 4 - delivered}
         rows_of(tables.SHARES).create(**row, **counts, endpoint="https://a.example")
-    found = [(one.subscription_id, one.delivered, one.of_group) for one in chosen().query(SHARES)]
-    assert found == [(4, 3, 4), (5, 1, 4)]
+    for subscriber_id, shares in ((None, [(4, 3, 4), (5, 1, 4)]), (2, [(5, 1, 4)])):
+        found = chosen(subscriber_id).query(SHARES)
+        assert [(one.subscription_id, one.delivered, one.of_group) for one in found] == shares
 
 
 def test_the_worst_endpoints_come_first_with_their_most_common_failure() -> None:
