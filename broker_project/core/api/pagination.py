@@ -205,12 +205,12 @@ def _signer(order: Order) -> Signer:
 
 
 def _beyond(order: Order, key: Any, comparison: str) -> Q:
-    """Return the condition for the rows on the other side of `key`."""
+    """Return the condition for the rows on the other side of `key`; an index of the first column leads to them."""
     if not order.first:
         return Q(**{f"{order.column}__{comparison}": key})
     first, last = key
-    among_equals = Q(**{order.first: first, f"{order.column}__{comparison}": last})
-    return Q(**{f"{order.first}__{comparison}": first}) | among_equals
+    further = Q(**{f"{order.first}__{comparison}": first}) | Q(**{f"{order.column}__{comparison}": last})
+    return Q(**{f"{order.first}__{comparison}e": first}) & further
 
 
 def _key_of(row: Model, order: Order) -> Any:

@@ -23,6 +23,7 @@ from subscriptions.models import Publisher
 from tests.support import stored_summaries
 from tests.support.admin import browser_with
 from tests.support.api import client_of
+from tests.support.database import execute
 from tests.support.factories import subscriber
 from tests.support.stored_summaries import BILLING, HOUR, MAILER, NOON
 
@@ -107,6 +108,24 @@ def test_pages_come_in_the_order_of_time_and_read_the_same_backwards(management:
     assert hours == ["12", "12", "13", "14", "14"]
     back = management.get(pages[-1]["previous"]).json()
     assert back["items"] == pages[-2]["items"]
+
+
+def test_a_page_does_not_read_the_pages_before_it(management: Client) -> None:
+    number = {"deliveries": 1, "delivered": 1, "eligible": 1, "first_attempt": 1, "attempts": 1}
+    row = rows_of(RELIABILITY).model
+    row.objects.bulk_create([row(hour=NOON + hour * HOUR, **BILLING, **number) for hour in range(3000)])
+    execute("ANALYZE analytics_reliability")
+    address = f"summaries/reliability?{TODAY.partition('&')[0]}&limit=200"
+    for _ in range(10):
+        address = read(management, address)["next"].partition("/api/v1/")[2]
+    with CaptureQueriesContext(connection) as queries:
+        read(management, address)
+    (asked,) = [one["sql"] for one in queries if 'FROM "analytics_reliability"' in one["sql"]]
+    [[[document]]] = execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {asked}")
+    plan = document["Plan"]
+    while "Plans" in plan:
+        (plan,) = plan["Plans"]
+    assert (plan["Node Type"], plan.get("Rows Removed by Filter", 0) < 10) == ("Index Scan", True)
 
 
 def test_rows_are_filtered_by_name(management: Client) -> None:
