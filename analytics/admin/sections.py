@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.conf import settings
 from django.db.models import Case, Sum, When
 from django.db.models.functions import Abs
 from django.utils.safestring import SafeString
@@ -102,9 +103,9 @@ def volume(chosen: Selection) -> Section:
 
 
 def queue_balance(chosen: Selection) -> Section:
-    """Return how the senders share the QUEUE messages."""
+    """Return how the senders share the QUEUE messages, also those that took none."""
     by_sender = chosen.rows(SENDERS).order_by("sender").values_list("sender").annotate(Sum("messages"))
-    messages = {sender: int(number) for sender, number in by_sender}
+    messages = dict.fromkeys(range(settings.QUEUE_SENDERS), 0) | {sender: int(number) for sender, number in by_sender}
     even = balance(messages)
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 from django.db import models as django_models
 
-from analytics.admin.sections import ordering_audit
+from analytics.admin.sections import ordering_audit, queue_balance
 from analytics.dashboard_queries import (
     DELETED,
     FAILING_ENDPOINTS,
@@ -172,6 +172,12 @@ def published(publisher: str, messages: int, hour: dt.datetime = NOON, *, publis
 def test_the_balance_is_the_busiest_over_the_mean() -> None:
     assert balance({0: 10, 1: 10, 2: 10, 3: 10, 4: 20}) == pytest.approx(20 / 12)
     assert balance({}) is None
+
+
+def test_a_sender_that_took_nothing_is_one_of_them() -> None:
+    for sender in (0, 1):
+        rows_of(tables.SENDERS).create(hour=NOON, sender=sender, messages=3, deliveries=3)
+    assert queue_balance(chosen()).note == "The busiest sender has 2.50 times the mean."
 
 
 def test_shares_are_of_what_the_group_delivered() -> None:
