@@ -370,3 +370,12 @@ def test_only_stale_indexes_are_updated_and_no_autovacuum_is_cancelled(
     with psycopg.connect(database_address()) as vacuum:
         vacuum.execute("LOCK TABLE delivery_attempt_20260502 IN SHARE UPDATE EXCLUSIVE MODE")
         source.update_indexes(history, ["delivery_attempt_20260502"])  # goes on without
+
+
+def test_what_waits_is_read_whatever_day_its_id_is_of(history: psycopg.Connection[Any]) -> None:
+    """The clock was days ahead for a while: when it is set back, ids go on from where they are."""
+    window, id_ = WINDOWS[1], first_id((MIDNIGHT + ONE_DAY).date())
+    record_message(history, id_, window.start)
+    record_delivery(history, id_, window.end + HOUR, window.day, made=window.start)
+    for table in (tables.UNFINISHED, tables.WAITING):
+        assert read_here(history, table, window) == truth(history, table, window)

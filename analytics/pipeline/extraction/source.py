@@ -110,7 +110,7 @@ def slices(connection: psycopg.Connection[Any], table: Table, window: Window, sl
     """
     relations = statements.relations_of(connection, table, window)
     update_indexes(connection, relations)
-    rows, (start, end) = statements.rows_of(table, window, relations), bounds_of(table, window)
+    rows, (start, end) = statements.rows_of(connection, table, window, relations), bounds_of(table, window)
     messages = statements.messages_of(connection, relations) if SOURCES[table].joined else ()
     if table in statements.EVENTS:
         start = statements.earliest_event(connection, window).isoformat()
@@ -143,7 +143,8 @@ def _marks(
 ) -> list[str]:
     [(pages,)] = fetch(connection, COUNT_PAGES, list(relations))
     percent = sample_percent(int(pages))
-    sampled = statements.rows_of(table, window, relations, f" TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)")
+    sampling = f" TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)"
+    sampled = statements.rows_of(connection, table, window, relations, sampling)
     statement = MARKS.format(
         by=SOURCES[table].by,
         rows=sampled,

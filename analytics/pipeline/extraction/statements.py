@@ -123,7 +123,7 @@ def relations_of(connection: psycopg.Connection[Any], table: Table, window: Wind
         # Reading the day would replace its summaries with nothing.
         raise Unreadable(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
     own, is_unfinished = leaf_of(source, window.day), table in UNFINISHED_TABLES
-    condition = ended_later(window) if is_unfinished else within(table, bounds_of(table, window))
+    condition = ended_later(connection, window) if is_unfinished else within(table, bounds_of(table, window))
     found = [
         leaf
         for leaf in leaves_of(connection, source)
@@ -134,12 +134,14 @@ def relations_of(connection: psycopg.Connection[Any], table: Table, window: Wind
     return [*found, OPEN] if is_unfinished else found
 
 
-def rows_of(table: Table, window: Window, relations: Sequence[str], sampling: str = "") -> str:
+def rows_of(
+    connection: psycopg.Connection[Any], table: Table, window: Window, relations: Sequence[str], sampling: str = ""
+) -> str:
     """Return SQL for the rows of all relations, which have the same columns."""
     conditions = dict.fromkeys(relations, "")
     if table in UNFINISHED_TABLES:
         created = f"r.created_at < '{window.end.isoformat()}'"
-        conditions = dict.fromkeys(relations, f" WHERE {created} AND {ended_later(window)}") | {
+        conditions = dict.fromkeys(relations, f" WHERE {created} AND {ended_later(connection, window)}") | {
             OPEN: f" WHERE {created}"
         }
     selects = (f"SELECT r.* FROM {name} r{sampling}{conditions[name]}" for name in relations)
@@ -165,12 +167,17 @@ def earliest_event(connection: psycopg.Connection[Any], window: Window) -> dt.da
     return min(created) - DAY
 
 
-def ended_later(window: Window) -> str:
+def ended_later(connection: psycopg.Connection[Any], window: Window) -> str:
     """Return the condition of deliveries `r` created before the window's end that ended after it.
 
-    Ids begin with the day: the bound on them keeps the scan out of what later days created.
+    Ids begin with the day: the bound on them keeps the scan out of what later days created. After the clock was set
+    back, the ids of a day begin with a later one, as those of its messages do.
     """
-    day_after = (window.end - dt.timedelta.resolution).date() + DAY
+    published = f"r.published_at < '{window.end.isoformat()}'"
+    last_leaf = leaf_of(MESSAGES, (window.end - dt.timedelta.resolution).date())
+    later = [leaf for leaf in leaves_of(connection, MESSAGES) if leaf > last_leaf]
+    filed = (leaf for leaf in reversed(later) if fetch(connection, f"SELECT 1 FROM {leaf} r WHERE {published} LIMIT 1"))
+    day_after = dt.date.fromisoformat(next(filed, last_leaf)[-8:]) + DAY
     first_id_after = int(f"{day_after:%y%m%d}") * IDS_PER_DAY + IDS_DRAWN_LATE
     return f"r.finished_at >= '{window.end.isoformat()}' AND r.id < {first_id_after}"
 
@@ -260,7 +267,7 @@ def idle_backlog(connection: psycopg.Connection[Any], window: Window) -> str:
         Unreadable: retention has dropped some of the rows.
     """
     table = tables.WAITING
-    rows = rows_of(table, window, relations_of(connection, table, window))
+    rows = rows_of(connection, table, window, relations_of(connection, table, window))
     return IDLE_BACKLOG.format(waiting=selected(table, window, rows, bounds_of(table, window)), **window.as_json())
 
 
