@@ -55,10 +55,12 @@ def sort_key(value: Json) -> SortKey:
     """Return a key that sorts like `value` in jsonb's order; raise `FilterFailed` if jsonb could not hold the value."""
     if value == []:
         return BELOW_ALL
+    key: list[Any] = []
     try:
-        return _key(value)
+        _extend(key, value)
     except RecursionError:
         raise FilterFailed(TOO_DEEP) from None
+    return tuple(key)
 
 
 def levels(value: Json) -> int:
@@ -68,25 +70,29 @@ def levels(value: Json) -> int:
     return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0
 
 
-def _key(value: Json) -> SortKey:
-    """Return a tuple that begins with the type, so that only values of one type are compared."""
-    key: list[Any] = []  # filled by loops: a comprehension would take two stack frames a level
+def _extend(key: list[Any], value: Json) -> None:
+    """Add `value` to a key: first its type, so that only values of one type are compared.
+
+    The key is flat: to compare nested tuples takes quadratic time, since each level is compared twice.
+    """
     match value:
         case list():
+            key += (4, len(value))
             for element in value:
-                key += (_key(element),)
-            return (4, len(value), *key)
+                _extend(key, element)
         case dict():
+            key += (5, len(value))
             for name in keys_in_jsonb_order(value):
-                key += (name, _key(value[name]))
-            return (5, len(value), *key)
+                key.append(name)
+                _extend(key, value[name])
         case str():
-            return (1, value)
+            key += (1, value)
         case Decimal():
-            return (2, held(value))
+            key += (2, held(value))
         case bool():
-            return (3, value)
-    return (0,)
+            key += (3, value)
+        case _:
+            key.append(0)
 
 
 def keys_in_jsonb_order(members: Mapping[str, Json]) -> list[str]:

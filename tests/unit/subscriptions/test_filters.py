@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,30 @@ def test_values_that_postgresql_refuses_are_compared(body: str, text: str) -> No
 def test_a_hostile_pattern_takes_linear_time(pattern: str) -> None:
     body = Document([], b"a" * 200_000, is_json=False)
     assert not parse_filter(f"$$->>'Body' like '{pattern}'").matches(body)
+
+
+def deep(levels: int, inside: str) -> str:
+    return "[" * levels + inside + "]" * levels
+
+
+@pytest.mark.behaviour("3.6")
+def test_deep_values_are_compared_or_the_filter_fails() -> None:
+    smaller = "$$->'Body'->'a' < $$->'Body'->'b'"
+    wanted, found = parse_filter(f"{smaller} or {'not ' * 20}{smaller}"), []
+    for levels in range(900, 1000):
+        message = document(f'{{"a": {deep(levels, "1")}, "b": {deep(levels, "0")}}}')
+        found.append(explain(wanted, message).result)
+    assert set(found) == {"false", "failed"}
+
+
+@pytest.mark.behaviour("3.6")
+def test_deep_values_are_compared_in_linear_time() -> None:
+    ones = "1," * 250_000
+    message = document(f'{{"a": {deep(800, ones + "1")}, "b": {deep(800, ones + "2")}}}')
+    assert not parse_filter("$$->'Body'->'a' = $$->'Body'->'b'").matches(message)
+    begun = time.process_time()
+    assert parse_filter("$$->'Body'->'a' < $$->'Body'->'b'").matches(message)
+    assert time.process_time() - begun < 0.5
 
 
 @pytest.mark.behaviour("3.6")
