@@ -10,7 +10,8 @@ from typing import Any, Final
 from broker_project.core.json import refuse_constant
 
 MAX_DIGITS: Final = 1000
-"""Characters of one number: beyond that it is no quantity, and takes long to read."""
+"""Characters of one number, and digits before or after its point: beyond that it is no quantity, and takes long to read
+and to compare."""
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INDEX: Final = re.compile("0|[1-9][0-9]*")
@@ -36,7 +37,7 @@ def exact_json(text: str | bytes) -> Any:
     except RecursionError:
         raise UnreadableJson("nested too deep") from None
     except InvalidOperation:
-        raise UnreadableJson("a number's exponent is out of range") from None
+        raise UnreadableJson(_OUT_OF_RANGE) from None
     except UnicodeEncodeError:
         raise UnreadableJson("a text has a lone surrogate") from None
     except ValueError as broken:
@@ -50,8 +51,18 @@ def _number(number_type: Callable[[str], Any], digits: str) -> Any:
     return number_type(digits)
 
 
+def _fraction(text: str) -> Decimal:
+    number = Decimal(text)
+    if abs(number.adjusted()) > MAX_DIGITS:
+        raise UnreadableJson(_OUT_OF_RANGE)
+    return number
+
+
+_OUT_OF_RANGE: Final = (
+    f"a number's exponent is out of range: at most {MAX_DIGITS} digits before or after the point can be compared"
+)
 _DECODER: Final = json.JSONDecoder(
-    parse_int=partial(_number, int), parse_float=partial(_number, Decimal), parse_constant=refuse_constant
+    parse_int=partial(_number, int), parse_float=partial(_number, _fraction), parse_constant=refuse_constant
 )
 
 

@@ -108,6 +108,9 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
         ({"properties": {"a": {"type": "integer"}}}, '{"a": 1, "a": "last"}', False),
         ({}, "1e99999999999999999999", False),
         ({}, "1" * 1001, False),
+        ({}, "1e1001", False),
+        ({}, "-1.5e-1001", False),
+        ({"maximum": 0}, "-1e-1000", True),
         ({"type": "string"}, '"\\ud800"', False),
         ({"properties": {"a": {"type": "string"}}}, '{"a": "\\uDC00\\ud83d"}', False),
         ({"propertyNames": {"maxLength": 1}}, '{"\\ud83d\\ude00": 1}', True),
@@ -271,6 +274,7 @@ def branch(of: int) -> dict[str, Any]:
         ({"allOf": [{"type": "string"}] * 1000}, json.dumps([1] * 300_000)),
         ({"pattern": "^(a+)+$"}, json.dumps("a" * 100_000 + "b")),
         ({"maximum": 10}, "1e999999999"),
+        ({"items": {"maximum": 10.5}}, f"[{','.join(['1e-9999'] * 20_000)}]"),
         (doubling(8, {"type": "string"}), "1"),
     ],
 )
