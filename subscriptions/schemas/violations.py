@@ -11,6 +11,7 @@ import jsonschema_rs
 
 from subscriptions.schemas.exact_json import Path, UnreadableJson, exact_json, found_at, path_of, pointer_of
 from subscriptions.schemas.limits import BrokenSchema, check_limits, reference_in, text_of
+from subscriptions.schemas.unique_items import UniqueItems
 
 Validator = jsonschema_rs.Validator
 
@@ -50,6 +51,7 @@ ASSERTIONS: Final = frozenset(
 )
 """Keywords about the value as a whole, independent of others."""
 _OPTIONS: Final[dict[str, Any]] = {
+    "keywords": {"uniqueItems": UniqueItems},
     "offline": True,
     "pattern_options": jsonschema_rs.RegexOptions(),
     "validate_formats": True,

@@ -111,6 +111,10 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
         ({}, "1e1001", False),
         ({}, "-1.5e-1001", False),
         ({"maximum": 0}, "-1e-1000", True),
+        ({"uniqueItems": True}, "[1e500, 10e499]", False),
+        ({"uniqueItems": True}, '[0, -0.0, "1"]', False),
+        ({"uniqueItems": True}, '[{"a": [0.10], "b": 1}, {"b": 1.0, "a": [1e-1]}]', False),
+        ({"uniqueItems": True}, '[1, true, "1", [1], 1e-500, 2e-500, 9007199254740992, 9007199254740993]', True),
         ({"type": "string"}, '"\\ud800"', False),
         ({"properties": {"a": {"type": "string"}}}, '{"a": "\\uDC00\\ud83d"}', False),
         ({"propertyNames": {"maxLength": 1}}, '{"\\ud83d\\ude00": 1}', True),
@@ -275,6 +279,7 @@ def branch(of: int) -> dict[str, Any]:
         ({"pattern": "^(a+)+$"}, json.dumps("a" * 100_000 + "b")),
         ({"maximum": 10}, "1e999999999"),
         ({"items": {"maximum": 10.5}}, f"[{','.join(['1e-9999'] * 20_000)}]"),
+        ({"uniqueItems": True}, f"[{','.join(f'{number}e-500' for number in range(2_000))}, 1, 1]"),
         (doubling(8, {"type": "string"}), "1"),
     ],
 )
