@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.filters.document import A_NODE, COMPARED, Document, key_reader, reader, text_reader
+from subscriptions.filters.document import A_NODE, SEARCHED, Document, key_reader, reader, text_reader
 from subscriptions.filters.json_values import MISSING, FilterFailed, SortKey, parse_json, sort_key
 from subscriptions.filters.like import compile_like
 from subscriptions.filters.parse import FilterSyntaxError, parse, parse_path
@@ -248,7 +248,7 @@ def _has_key(path: Path, key: str) -> Test:
         if value is MISSING:
             return None
         if isinstance(value, list):
-            document.work.add(len(value) // COMPARED)
+            document.work.add(len(value) // SEARCHED)
         return key in value if isinstance(value, dict | list) else value == key
 
     return holds

@@ -22,7 +22,9 @@ MAX_WORK: Final = 16 * 2**20
 A_NODE: Final = 2
 """Units of evaluating one node of a filter, in addition to what it reads."""
 COMPARED: Final = 64
-"""Characters of a value, once walked through, that are compared or searched in the time of a unit."""
+"""Characters of a value, once walked through, that are compared in the time of a unit."""
+SEARCHED: Final = 4
+"""Elements of an array that are searched in the time of a unit."""
 MAX_KEPT_WORK: Final = 4 * 2**20
 """Up to this work, derived values are kept for other filters: they take many times the message's memory."""
 MAX_READ: Final = 4 * 2**20

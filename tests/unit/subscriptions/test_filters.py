@@ -317,6 +317,14 @@ def test_the_work_of_all_filters_together_is_bounded(term: str) -> None:
     assert found[-1] == "the filters that look at what was published together take too long"
 
 
+@pytest.mark.behaviour("3.6")
+def test_searches_in_long_arrays_are_part_of_the_work() -> None:
+    message, wanted = document(json.dumps([0] * 400_000)), parse_filter(" or ".join(["$$->'Body' ? 'x'"] * 16))
+    message.work.share(16)
+    with pytest.raises(FilterFailed, match="take too long"):
+        wanted.matches(message)
+
+
 @pytest.mark.behaviour("6.3")
 @given(random_data.filters())
 def test_the_canonical_text_has_the_same_meaning(tree: Node) -> None:
