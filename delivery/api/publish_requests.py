@@ -176,4 +176,6 @@ def _headers(item: Item) -> list[tuple[str, str]]:
     for name, value in headers.items():
         if not isinstance(value, str):
             raise InvalidMetadata(f"The header {name[:100]!r} must be a text.")
+        if field := VARIABLES.get(f"HTTP_{name.upper().replace('-', '_')}"):
+            raise InvalidMetadata(f"An event of a batch has no header {name}: give it in the field '{field}'.")
     return list(headers.items())

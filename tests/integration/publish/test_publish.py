@@ -357,6 +357,20 @@ def test_a_header_about_one_event_is_refused_on_a_batch(client: Client, header: 
     assert stored_bodies() == []
 
 
+@pytest.mark.behaviour("2.2", "2.7")
+@pytest.mark.parametrize(
+    ("header", "field"), [("FILTER_STRING", "filter_string"), ("filter-string", "filter_string"), ("Broker-Ttl", "ttl")]
+)
+def test_a_header_that_is_a_field_is_refused_in_an_item(client: Client, header: str, field: str) -> None:
+    batch = f'{{"events": [{{"event": "{EVENT}", "body": 1, "headers": {{"{header}": "90"}}}}]}}'
+
+    answer = client.post("/api/v1/events", batch)
+
+    assert answer.status_code == 422
+    assert f"An event of a batch has no header {header}: give it in the field '{field}'." in answer.content.decode()
+    assert stored_bodies() == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
