@@ -35,6 +35,7 @@ INTEGERS: Final = range(-(2**31), 2**31)
 _NAME: Final = re.compile("[a-z0-9]+")
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_LEAP_SECOND: Final = re.compile(r"(?<=T..:..:)60")
 _INTEGER: Final = re.compile("-?[0-9]{1,10}")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _SAFE: Final = "".join(character for character in map(chr, range(0x21, 0x7F)) if character not in '"%')
@@ -69,7 +70,7 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
 
 def _is_time(text: str) -> bool:
     try:
-        return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text.upper()))
+        return bool(_TIME.fullmatch(text) and datetime.fromisoformat(_LEAP_SECOND.sub("59", text.upper())))
     except ValueError:
         return False
 

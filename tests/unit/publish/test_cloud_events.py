@@ -105,6 +105,14 @@ def test_attributes_of_every_type_become_headers() -> None:
     assert own == ours | {"ce-ok": "true", "ce-n": "-7", "ce-subject": "a%20b%25%C3%A9"}
 
 
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize(
+    "time", ["2026-01-31t12:00:00.123456789z", "2016-12-31T23:59:60Z", "2017-01-01T00:59:60.5+01:00"]
+)
+def test_a_time_is_as_in_rfc_3339(time: str) -> None:
+    assert values_of(structured(event(time=time)))["ce-time"] == time
+
+
 NONE: list[dict[str, Any]] = [
     *({name: value} for name in EVENT for value in ("", None, 5.5)),
     {"specversion": "0.3"},
@@ -118,6 +126,7 @@ NONE: list[dict[str, Any]] = [
     {"subject": ""},
     {"time": "yesterday"},
     {"time": "2026-02-30T00:00:00Z"},
+    {"time": "2016-12-31T23:59:61Z"},
     {"type": "Another"},
     {"data": 1, "data_base64": "AA=="},
     {"data_base64": "no base64"},
