@@ -21,6 +21,8 @@ from subscriptions.names import FIRST, FURTHER, MAX_NAME_LENGTH
 MAX_HEADERS: Final = 100
 MAX_HEADER_CHARACTERS: Final = 32 * 1024
 """All headers of a message together. An endpoint that cannot take more would hold its line forever."""
+MAX_HEADER_NAME: Final = 256
+MAX_HEADER_VALUE: Final = 8192
 SAFE_LEVELS: Final = 900
 """This nesting is always accepted; whether more is depends on the parser."""
 
@@ -52,8 +54,8 @@ PATTERNS: Final = (
 )
 """Fields of a draft, what they must match, and the error text."""
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
+_HEADER_NAME = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{MAX_HEADER_NAME}}}")
+_HEADER_VALUE = re.compile(rf"[\t\x20-\x7e\x80-\xff]{{0,{MAX_HEADER_VALUE}}}")
 _ABSOLUTE = re.compile("https?://", re.IGNORECASE)
 _WITH_LOGIN = re.compile("https?://[^/?#]*@", re.IGNORECASE)
 _DESTINATION = re.compile(rf"({FIRST}{FURTHER}*)(?:/(\d{{1,10}}))?|#(\d{{1,18}})", re.ASCII)
@@ -131,7 +133,10 @@ def check_metadata(draft: Draft) -> None:
         )
     for name, value in draft.headers:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise InvalidMetadata(f"{name[:100]!r} is not a usable header: its name or its value is malformed.")
+            raise InvalidMetadata(
+                f"{name[:100]!r} is not a usable header: a name has 1 to {MAX_HEADER_NAME} letters, digits or hyphens, "
+                f"a value up to {MAX_HEADER_VALUE} characters of Latin-1 without control characters."
+            )
 
 
 def _check_callback_url(url: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.publish.draft import durability_of, moment_of, time_of, ttl_of
+from delivery.publish.draft import Draft, check_metadata, durability_of, moment_of, time_of, ttl_of
 from delivery.publish.errors import InvalidMetadata
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -117,6 +117,15 @@ def test_a_durability(text: str | None, expected: str) -> None:
 def test_other_durabilities_are_refused(text: str) -> None:
     with pytest.raises(InvalidMetadata):
         durability_of(text)
+
+
+@pytest.mark.parametrize(("name", "value"), [("X-A", "x" * 8193), ("X-A", "\u20ac"), ("X-A", "a\n"), ("X A", "")])
+def test_an_unusable_header_is_refused_with_what_is_usable(name: str, value: str) -> None:
+    check_metadata(Draft("Order", b"", headers=[("X" * 256, "\xe9" * 8192)]))
+    with pytest.raises(
+        InvalidMetadata, match="256 letters, digits or hyphens, a value up to 8192 characters of Latin-1"
+    ):
+        check_metadata(Draft("Order", b"", headers=[(name, value)]))
 
 
 @given(st.text(max_size=40))
