@@ -35,9 +35,10 @@ class LoginTries:
 
     @property
     def counted(self) -> "QuerySet[AccessAttempt]":
-        """The tries that count for this address, for any name."""
+        """The tries that count for this address, for any name; none of a time to come: the clock was ahead then."""
         rows: QuerySet[AccessAttempt] = AccessAttempt.objects.filter(ip_address=self.address)
-        return rows.filter(attempt_time__gte=timezone.now() - PAUSE)
+        now = timezone.now()
+        return rows.filter(attempt_time__range=(now - PAUSE, now + PAUSE))
 
     def totals(self) -> tuple[int, int]:
         """Return how many there were: for this name, and for all names."""
@@ -53,7 +54,8 @@ class LoginTries:
     def count(self, now: dt.datetime) -> None:
         """Count one more; after the pause the count starts again."""
         row = {"username": self.name, "ip_address": self.address, "user_agent": ""}
-        number = Case(When(attempt_time__lt=now - PAUSE, then=Value(1)), default=F("failures_since_start") + 1)
+        counts = When(attempt_time__range=(now - PAUSE, now + PAUSE), then=F("failures_since_start") + 1)
+        number = Case(counts, default=Value(1))
         changes = {"failures_since_start": number, "attempt_time": now}
         if not AccessAttempt.objects.filter(**row).update(**changes):
             first = {"failures_since_start": 1, "attempt_time": now}

@@ -23,6 +23,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from django_otp.oath import totp
 
 from broker_project.accounts import login_throttle, tasks
@@ -63,6 +64,13 @@ def test_a_lock_refuses_the_right_password_too(ann: User) -> None:
     assert log_in(browser_at()).status_code == TOO_MANY
     is_over()
     assert log_in(browser_at()).status_code == IN
+
+
+def test_tries_of_a_time_to_come_do_not_count(ann: User) -> None:
+    fail()
+    AccessAttempt.objects.update(attempt_time=timezone.now() + 2 * login_throttle.PAUSE)  # the clock was ahead
+    assert fail() == [AGAIN] * MAX_PER_NAME
+    assert fail(times=1) == [TOO_MANY]
 
 
 def test_a_lock_applies_to_one_name_at_one_address(ann: User) -> None:
