@@ -138,9 +138,14 @@ def networks(name: str, default: str) -> tuple[Network, ...]:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.") from None
 
 
+def listed(name: str, default: Sequence[str] = ()) -> list[str]:
+    """Return values that are separated by commas, without the blanks around them."""
+    return [one.strip() for one in env.list(name, default=[*default])]
+
+
 def hosts(name: str, default: list[str]) -> list[str]:
     """Return host names. The wildcard is refused: links would lead to any host that a request names."""
-    value: list[str] = [one.strip() for one in env.list(name, default=default)]
+    value = listed(name, default)
     if not all(map(HOST_NAME.fullmatch, value)):
         raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
     return value
@@ -148,7 +153,7 @@ def hosts(name: str, default: list[str]) -> list[str]:
 
 def origins(name: str) -> list[str]:
     """Return a comma-separated list of origins: http or https URLs without a path."""
-    value: list[str] = env.list(name, default=[])
+    value = listed(name)
     if any((found := WEB_ADDRESS.fullmatch(one)) is None or found[3] for one in value):
         raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
     return value

@@ -22,6 +22,7 @@ from broker_project.environment import (
     hosts,
     hosts_of,
     lake,
+    listed,
     matching,
     networks,
     number,
@@ -42,7 +43,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, which has no TLS."""
 SECRET_KEY = text("BROKER_SECRET_KEY") if DEVELOPMENT else secret("BROKER_SECRET_KEY")
-SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
+SECRET_KEY_FALLBACKS = listed("BROKER_SECRET_KEY_FALLBACKS")
 """Former secret keys, newest first. Values that were encrypted or signed with them stay valid."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
 """Base of callback URLs. Empty: callbacks are not available."""

@@ -28,7 +28,7 @@ def secret_key(settings: StackSettings) -> str:
 
 def check_start_key(settings: StackSettings) -> None:
     """Raise `WrongSecretKey` if the last start's key is neither the given key nor one of its fallbacks."""
-    former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
+    former = [key.strip() for key in os.environ.get(FALLBACKS, "").split(",") if key]
     _check(settings, LAST, [secret_key(settings), *former], START_ADVICE)
 
 

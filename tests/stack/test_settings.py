@@ -155,6 +155,7 @@ def test_manage_prints_only_the_error_line() -> None:
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
         (lambda name: environment.hosts(name, []), "a.example, .b.example,[::1]", ["a.example", ".b.example", "[::1]"]),
         (lambda name: environment.hosts(name, ["localhost"]), "", []),
+        (environment.listed, "former, older", ["former", "older"]),
     ],
 )
 def test_valid_value_is_read(
