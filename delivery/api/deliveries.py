@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema_field
@@ -202,7 +203,10 @@ def read_attempt(request: Request, id: int, number: int) -> Response:
     """Read an attempt of a delivery: its request as it was sent, its answer, and what followed."""
     delivery = get_object_or_404(deliveries_for(key_of(request)), pk=id)
     attempt = get_object_or_404(delivery.attempt_set.all(), number=number)
-    return Response(ExchangeSerializer(exchange_of(attempt)).data)
+    exchange = exchange_of(attempt)
+    if exchange is None:  # retention has dropped its day since
+        raise Http404
+    return Response(ExchangeSerializer(exchange).data)
 
 
 class DeadLetterQuery(SearchQuery):
