@@ -35,6 +35,8 @@ SELECT {COLUMNS} FROM unnest(%s::bigint[]) AS i (id) JOIN LATERAL {MESSAGE.forma
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
 """Contents that stay in memory although no line is sending them."""
+MAX_KEPT_CHARACTERS: Final = 4096
+"""Of headers that stay in memory as they were read: a publisher may send others with each message."""
 EMPTY_BYTES: Final = 512
 """Memory of a content without body and headers."""
 
@@ -177,11 +179,12 @@ def content_of(
     known_as: str = "",
 ) -> Content:
     """Return what is delivered of a message; `headers` are all that were kept, as JSON pairs."""
+    forwarded = _forwarded if len(headers) <= MAX_KEPT_CHARACTERS else _forwarded.__wrapped__
     return Content(
         message_id=message_id,
         event_type=event_type,
         body=body,
-        headers=_forwarded(content_type, headers),
+        headers=forwarded(content_type, headers),
         content_type=content_type,
         stored_headers=headers,
         published_ms=published_ms,

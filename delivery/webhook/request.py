@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from delivery.http.transfer import EncodedRequest, header_line
 from delivery.statuses import DELIVERY_ID_PREFIX, GROUP_ID_PREFIX
 from delivery.webhook.cloud_event_output import in_payload_format
-from delivery.webhook.content import Content, Headers, merged
+from delivery.webhook.content import MAX_KEPT_CHARACTERS, Content, Headers, merged
 from delivery.webhook.destination import Destination
 from subscriptions.payload_format import PayloadFormat
 
@@ -143,7 +143,8 @@ def webhook_request(
         content = in_payload_format(content, destination.output, destination.headers)
     webhook_id, body = identity.webhook_id, content.body
     names, configured = _lines_of_destination(destination)
-    lines = [line for name, line in _lines_of_content(content.headers, content.event_type) if name not in names]
+    kept = _lines_of_content if len(content.stored_headers) <= MAX_KEPT_CHARACTERS else _lines_of_content.__wrapped__
+    lines = [line for name, line in kept(content.headers, content.event_type) if name not in names]
     lines += configured
     lines.append(f"webhook-id: {webhook_id}".encode())
     lines.append(f"webhook-timestamp: {timestamp}".encode())

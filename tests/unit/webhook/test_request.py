@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from delivery.http.transfer import EncodedRequest
-from delivery.webhook.content import Content, is_forwarded, kept, merged
+from delivery.webhook.content import Content, content_of, is_forwarded, kept, merged
 from delivery.webhook.destination import Destination
-from delivery.webhook.request import RequestIdentity, add_sequence, webhook_request
+from delivery.webhook.request import RequestIdentity, _lines_of_content, add_sequence, webhook_request
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.payload_format import PayloadFormat
 from tests.support.factories import signature
@@ -124,6 +124,16 @@ def test_headers_that_are_kept(name: str) -> None:
 @pytest.mark.parametrize("name", [*FORWARDED, *NOT_FORWARDED])
 def test_headers_that_are_forwarded(name: str) -> None:
     assert is_forwarded(name) == (name in FORWARDED)
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(100, True), (5_000, False)])
+def test_long_headers_do_not_stay_in_memory(length: int, *, is_kept: bool) -> None:
+    stored = json.dumps([["X-Long", "x" * length]])
+    first, second = (content_of(number, "E", b"{}", "text/plain", stored, 0) for number in (1, 2))
+    assert (first.headers is second.headers) == is_kept
+    before = _lines_of_content.cache_info().currsize
+    webhook_request(first, Destination(2, 1, "POST", "http://host/path", {}), RequestIdentity("id"), timestamp=1)
+    assert (_lines_of_content.cache_info().currsize > before) == is_kept
 
 
 def test_the_known_vector_of_standard_webhooks() -> None:
