@@ -8,6 +8,8 @@ from django.core.exceptions import ValidationError
 
 MAX_HEADERS: Final = 50
 MAX_HEADERS_BYTES: Final = 8192
+MAX_SHOWN: Final = 128
+"""Characters of a wrong name that its error repeats."""
 
 OF_THE_CONNECTION: Final = frozenset(
     {
@@ -82,7 +84,7 @@ def validate_filter_string(text: str) -> None:
 
 def _check(name: object, value: object) -> None:
     if not isinstance(name, str) or not _TOKEN.match(name) or name.endswith("\n"):
-        raise _refused(f"{name!r} is not a header name: use letters, digits and hyphens.")
+        raise _refused(f"{str(name)[:MAX_SHOWN]!r} is not a header name: use letters, digits and hyphens.")
     lower = name.lower().replace("_", "-")  # an underscore is a hyphen behind CGI, WSGI and PHP
     if lower in RESERVED or lower.startswith(("webhook-", "broker-")):
         raise _refused(f"The header {name} is set by the broker or the connection itself; leave it out.")

@@ -44,10 +44,11 @@ def test_reserved_headers_are_refused(name: str) -> None:
         validate_headers({name: "v"})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "X" * 100_000])
 def test_invalid_header_names_are_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="is not a header name"):
+    with pytest.raises(ValidationError, match="is not a header name") as refused:
         validate_headers({name: "v"})
+    assert len(str(refused.value)) < 250
 
 
 @pytest.mark.parametrize("value", VALUES)
