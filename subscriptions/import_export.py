@@ -97,7 +97,11 @@ def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
         problems += _problems_of_plan(position, planned[-1])
     if problems:
         raise RefusedEntries(sorted(problems, key=lambda problem: problem.position))
-    return planned if dry_run else [_carried_out(plan) for plan in planned]
+    if dry_run:
+        return planned
+    # In the order of names: two imports that create the same ones then wait for each other in one order.
+    done = {plan.event_type.name: _carried_out(plan) for plan in sorted(planned, key=lambda plan: plan.event_type.name)}
+    return [done[plan.event_type.name] for plan in planned]
 
 
 def _planned(fields: dict[str, Any], known: EventType | None) -> Imported:

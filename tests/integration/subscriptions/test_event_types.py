@@ -432,6 +432,13 @@ def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     assert {entry.get_change_message() for entry in LogEntry.objects.all()} == {"Imported description.", "Imported."}
 
 
+def test_imports_create_in_one_order_whatever_that_of_the_file_is() -> None:
+    content = json.dumps({"event_types": [{"name": name} for name in "CAB"]}).encode()
+    imported = [one.event_type for one in import_event_types(content, dry_run=False)]
+    assert [one.name for one in imported] == [*"CAB"]
+    assert [one.name for one in sorted(imported, key=lambda one: one.pk)] == [*"ABC"]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
