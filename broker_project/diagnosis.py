@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+import psycopg
 import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
@@ -44,7 +45,7 @@ def findings() -> Iterator[Finding]:
         yield _senders()
         yield _beat()
     except (DatabaseError, InterfaceError):
-        yield Finding("database", "does not answer", "Start PostgreSQL, or correct DATABASE_URL.", is_essential=True)
+        yield _without_connection()
 
 
 def _database() -> Iterator[Finding]:
@@ -59,6 +60,18 @@ def _database() -> Iterator[Finding]:
         yield Finding("migrations")
     problems = "; ".join(one.otherwise for one in unmet)
     yield Finding("server", problems, is_essential=any(one.is_essential for one in unmet))
+
+
+def _without_connection() -> Finding:
+    """Say why the database cannot be worked with: without its tables each new connection is refused, too."""
+    try:
+        with psycopg.connect(**connection.get_connection_params()) as server:
+            ((is_empty,),) = server.execute("SELECT to_regclass('delivery_incarnation') IS NULL").fetchall()
+    except psycopg.Error:
+        is_empty = False
+    if is_empty:
+        return Finding("migrations", "not applied", "Run `manage.py migrate`.", is_essential=True)
+    return Finding("database", "does not answer", "Start PostgreSQL, or correct DATABASE_URL.", is_essential=True)
 
 
 def _clock() -> Finding:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,12 +15,13 @@ from django.test import Client, override_settings
 from structlog.testing import capture_logs
 
 from broker_project import diagnosis
-from broker_project.core import database_server
+from broker_project.core import database_server, db
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
 from broker_project.management.commands import doctor
 from broker_project.server.runtime import sparingly
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK, any_free
+from delivery.maintenance.incarnation import Guard
 from delivery.models import Line
 from tests.support import factories
 from tests.support.database import execute
@@ -129,6 +131,24 @@ def test_readyz_answers_503_with_a_missing_migration() -> None:
     assert (answer.status_code, answer.json()["migrations"]) == (503, "1 not applied")
     execute("DROP TABLE django_celery_beat_periodictask CASCADE")
     assert Client().get("/readyz").json()["database"] == "ok", "what lacks is a table, and is said"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readyz_says_that_a_database_without_tables_is_to_be_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    execute("CREATE DATABASE without_tables")
+    monkeypatch.setitem(connection.settings_dict, "NAME", "without_tables")
+    monkeypatch.setattr(db, "on_connect", [Guard()])
+    pooled: Any = connection  # the stubs lack the pool
+    pooled.close()
+    pooled.close_pool()
+    try:
+        answer = Client().get("/readyz")
+    finally:
+        monkeypatch.undo()
+        pooled.close()
+        pooled.close_pool()
+        execute("DROP DATABASE without_tables WITH (FORCE)")
+    assert (answer.status_code, answer.json().get("migrations")) == (503, "not applied")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
