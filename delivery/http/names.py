@@ -56,6 +56,8 @@ class Names:
 
     def found(self) -> list[tuple[Transfer, Found]]:
         """Return the requests whose look-ups have ended, with what came of them."""
+        if not self._running:
+            return []  # as nearly always
         found: list[tuple[Transfer, Found]] = []
         try:
             while True:
