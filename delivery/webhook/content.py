@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 from django.db import InternalError
-from psycopg.errors import DataCorrupted
+from psycopg.errors import DataCorrupted, IndexCorrupted
 
 from broker_project.core.db import Rows, rows
 from subscriptions.headers import OF_THE_CONNECTION
@@ -152,7 +152,7 @@ def _readable(message_ids: Sequence[int]) -> Rows:
     try:
         return rows(MESSAGES, [[*message_ids]])
     except InternalError as failure:
-        if not isinstance(failure.__cause__, DataCorrupted):
+        if not isinstance(failure.__cause__, DataCorrupted | IndexCorrupted):
             raise
         if len(message_ids) > 1:
             return [row for one in message_ids for row in _readable([one])]
