@@ -111,7 +111,9 @@ _TYPES: dict[type[BaseException], ProblemType] = {
     ValidationError: ProblemType(
         400, "invalid", "Invalid input", "See errors.", lambda error: {"errors": _django_errors(error)}
     ),
-    exceptions.NotAuthenticated: ProblemType(401, "unauthenticated"),
+    exceptions.NotAuthenticated: ProblemType(
+        401, "unauthenticated", detail="There is no API key: authenticate with 'Authorization: Bearer' and an API key."
+    ),
     exceptions.AuthenticationFailed: ProblemType(401, "unauthenticated"),
     exceptions.PermissionDenied: FORBIDDEN,
     PermissionDenied: ProblemType(403, "forbidden", detail="This key may not do that."),

@@ -39,7 +39,8 @@ def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
     assert answer["Content-Type"] == "application/problem+json"
     problem = {"type": "/api/docs/problems#unauthenticated", "code": "unauthenticated", "title": "Unauthenticated"}
-    assert answer.json() == {**problem, "status": 401, "detail": "Authentication credentials were not provided."}
+    detail = "There is no API key: authenticate with 'Authorization: Bearer' and an API key."
+    assert answer.json() == {**problem, "status": 401, "detail": detail}
 
 
 def test_the_scheme_is_read_in_any_case() -> None:
