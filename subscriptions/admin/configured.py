@@ -67,6 +67,17 @@ class ConfiguredForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets 
                 self.add_error(name, CHANGED_MEANWHILE)
         return {name: values[name] for name in self.changed_data if name in values}
 
+    def add_error(self, field: str | None, error: Any) -> None:
+        """Add an error; above the form, if it is about a field that the form does not have.
+
+        The model's check of all fields together says nothing of a refused one: it has no value there.
+        """
+        for name, errors in getattr(error, "error_dict", {field: error}).items():
+            if name not in self.fields:
+                super().add_error(None, errors)
+            elif name == field or name not in self.errors:
+                super().add_error(name, errors)
+
     def _is_contested(self, bound: BoundField) -> bool:
         """Tell whether the present value of a field is neither what its page has shown nor what is wanted."""
         now, field = bound.initial, bound.field
