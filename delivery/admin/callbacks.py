@@ -15,7 +15,7 @@ from broker_project.core.admin.model_admin import (
     column,
     state_column,
 )
-from broker_project.core.admin.theme import relative, table_or_dash
+from broker_project.core.admin.theme import badge, relative, table_or_dash
 from broker_project.core.api.fields import id_of
 from delivery.admin.read_only import ReadOnlyAdmin, link_to, payload_of
 from delivery.models import Callback, Message
@@ -91,7 +91,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     delivery_link = column(
         "delivery of the reply",
         lambda callback: (
-            link_to("delivery_delivery", one.pk, f"{one}: {one.status}, attempts: {one.attempts}")
+            link_to("delivery_delivery", one.pk, f"{one}: {one.get_status_display()}, attempts: {one.attempts}")
             if (one := STATUS.of(callback).delivery)
             else "-"
         ),
@@ -113,7 +113,7 @@ def callbacks_table(message: Message) -> SafeString | str:
     rows = [
         [
             link_to("delivery_callback", one.callback.pk),
-            one.state,
+            badge(one.state, STATE_COLOURS),
             origin_of(one.callback.url)
             if one.callback.url
             else link_to("delivery_callback", one.callback.parent_id, "another callback"),

@@ -14,6 +14,7 @@ from analytics.admin import dashboard
 from analytics.models import Run, RunState
 from broker_project.stack.folders import ROOT
 from delivery.models import Delivery, Hold, Message, MessageOutcome, MinuteCount, MinuteTotal
+from delivery.status.callback_status import CallbackState
 from delivery.status.line_status import LineState
 from delivery.status.queue_status import GroupState
 from delivery.statuses import DeliveryStatus
@@ -150,9 +151,8 @@ def test_whoever_may_not_see_it_is_told_what_is_missing() -> None:
 def test_the_documentation_has_the_word_of_each_state() -> None:
     page = (ROOT / "docs" / "how-to" / "watch-the-broker.md").read_text()
     rows = re.findall(r"^\| .*\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
-    assert rows == [
-        word for states in (DeliveryStatus, LineState, GroupState, MessageOutcome) for word in states.choices
-    ]
+    documented = (DeliveryStatus, LineState, GroupState, CallbackState, MessageOutcome)
+    assert rows == [word for states in documented for word in states.choices]
 
 
 def test_it_links_to_flower(admin: Client, settings: Any) -> None:

@@ -67,14 +67,14 @@ def test_a_page_leads_to_the_message_the_reply_and_its_delivery(admin: Client, c
     for model, pk in (("message", callback.message_id), ("message", reply_id), ("delivery", delivery.pk)):
         assert f"/admin/delivery/{model}/{pk}/change/" in page
     assert "{&quot;printed&quot;: true}" in page
-    assert "PENDING" in page
+    assert "Waiting, attempts: 0" in page
 
 
 def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client, callback: Callback) -> None:
     reply_id = post_reply(callback).json()["id"]
     message = text_of(admin, f"/admin/delivery/message/{callback.message_id}/change/")
     assert f"{LIST}{callback.pk}/change/" in message
-    assert "REPLIED" in message
+    assert "Reply on its way" in message
     reply = text_of(admin, f"/admin/delivery/message/{reply_id}/change/")
     assert f"/admin/delivery/message/{callback.message_id}/change/" in reply
     assert "who gets it, and why" not in reply.lower()
