@@ -180,7 +180,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     list_filter = ("state", "kind")
     time_column = "requested_at"
     fields = (
-        *("id", "kind", "state_refreshed", "covers", "resummarises", "requested_by", "requested_at"),
+        *("id", "kind", "state_refreshed", "covers", "resummarizes", "requested_by", "requested_at"),
         *("started_at", "ended_at", "took", "error_shown", "windows_shown", "log_shown"),
     )
     list_select_related = ("requested_by",)
@@ -194,7 +194,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     took = column("took", lambda run: f"{run.seconds:,.0f} s" if run.seconds is not None else "-")
     first_of_error = column("error", lambda run: run.error.partition("\n")[0][:120])
     error_shown = column("error", lambda run: preformatted(run.error) if run.error else "-")
-    resummarises = column("re-summarise", lambda run: yes_or_no(run.again))
+    resummarizes = column("re-summarize", lambda run: yes_or_no(run.again))
     log_shown = column("log", lambda run: preformatted(run.log) if run.log else "-")
     windows_shown = column("windows", _windows_table)
 

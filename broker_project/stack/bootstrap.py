@@ -63,7 +63,7 @@ COMMANDS = {
         "[--places]",
         "count modules, lines and functions beside their limits; --places: list what exceeds them",
     ),
-    "model": ("", "check the model of a line in every order of its steps; needs Debian's packages spin and gcc"),
+    "model": ("", "check the model of a line in every order of its steps; needs spin, gcc and libc6-dev"),
     "trace": (
         "",
         "follow one TOPIC delivery through a worker; print its files, and the functions that hand on an answer",
