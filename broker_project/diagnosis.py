@@ -16,6 +16,7 @@ from broker_project.core.database_clock import DATABASE_CLOCK, described_differe
 from broker_project.core.database_server import unmet_requirements
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
+from delivery.status.line_status import LineState
 from delivery.status.queue_status import senders
 
 LATE: Final = timedelta(minutes=1)
@@ -107,7 +108,7 @@ def _senders() -> Finding:
     idle = [
         one.queue
         for one in senders()
-        if one.oldest_since and now - one.oldest_since > LATE and not (one.lease_until and one.lease_until > now)
+        if one.line.state == LineState.WAITING and one.oldest_since and now - one.oldest_since > LATE
     ]
     problem = f"nobody sends what waits in {', '.join(idle)}" if idle else ""
     return Finding("senders", problem, "Start workers, or look at their logs.")

@@ -92,6 +92,18 @@ def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: li
 
 
 @pytest.mark.parametrize(
+    ("waits_for", "due_at", "is_late"),
+    [("TURN", None, True), ("RETRY", SINCE, True), ("RETRY", LATER, False), ("START", LATER, False)],
+)
+def test_readyz_names_a_sender_that_nobody_runs_and_none_whose_jobs_are_not_due(
+    group: list[Subscription], waits_for: str, due_at: datetime | None, *, is_late: bool
+) -> None:
+    QueueGroup.objects.update(waits_for=waits_for, due_at=due_at, created_at=SINCE)
+    late = f"nobody sends what waits in {line_of_the_group().queue}"
+    assert Client().get("/readyz").json()["senders"] == (late if is_late else "ok")
+
+
+@pytest.mark.parametrize(
     ("waits_for", "due_at", "status", "state"),
     [
         ("TURN", None, "PENDING", GroupState.WAITING),
