@@ -20,6 +20,7 @@ from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
 from delivery.replay.eligibility import MAX_PACE, REPLAYABLE, RESUBMITTABLE, NothingToReplay, Selection
 from delivery.replay.replay_job import ReplayFinished
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SEAL_SECONDS: Final = 3600
@@ -62,7 +63,7 @@ class ReplayForm(forms.Form):
         help_text="Leave empty for all event types.",
     )
     statuses = forms.MultipleChoiceField(
-        choices=[(status, status) for status in sorted(REPLAYABLE)],
+        choices=[(status, DeliveryStatus(status).label) for status in sorted(REPLAYABLE)],
         initial=sorted(RESUBMITTABLE),
         widget=theme.UnfoldAdminCheckboxSelectMultipleWidget,
     )
@@ -122,7 +123,7 @@ def _selection_table(replay: Replay) -> SafeString:
         "subscriber": _link(Subscriber, asked.get("subscriber")),
         "subscriptions": format_html_join("", "<div>{}</div>", zip(links, strict=True)),
         "event type": _link(EventType, asked.get("event_type")),
-        "statuses": ", ".join(asked.get("statuses", [])),
+        "statuses": ", ".join(DeliveryStatus(status).label for status in asked.get("statuses", [])),
         **{name: exact(parse_datetime(asked[name])) for name in ("from", "to", "since") if asked.get(name)},
     }
     return theme.table([], [(name, value) for name, value in shown.items() if value])
@@ -195,7 +196,9 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
             given = form.cleaned_data
             subscription_id = given["subscription"] and given["subscription"].pk
             seal = signing.dumps([given["selection"].kept(), subscription_id, given["pace"]], salt=SALT)
-            context |= {"counted": replay_job.count(given["selection"]), "seal": seal}
+            counted = replay_job.count(given["selection"])
+            words = {DeliveryStatus(status).label.lower(): number for status, number in counted.by_status.items()}
+            context |= {"counted": counted, "by_status": words, "seal": seal}
         return self.page(request, "delivery/replay_form.html", "New replay", **context)
 
     def _begin(self, request: HttpRequest, seal: str) -> HttpResponse:

@@ -195,7 +195,7 @@ def test_many_are_counted_and_replayed_when_asked(admin: Client, rejected: Deliv
     assert NEW in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
     asked = {"subscriber": shop.subscriber_id, "pace": "5", **ALL}
     counted = admin.post(NEW, asked).content.decode()
-    assert "1 delivery: 1 REJECTED." in counted
+    assert "1 delivery: 1 rejected." in counted
     assert not Replay.objects.exists()
     page = admin.post(NEW, {"counted": seal_in(counted)}, follow=True).content.decode()
     assert "The replay has started." in page
@@ -209,6 +209,7 @@ def test_many_are_counted_and_replayed_when_asked(admin: Client, rejected: Deliv
         shown = admin.get(address).content.decode()
         assert "1 of 4" in shown
         assert "width: 25%" in shown
+    assert "Failed, Rejected" in shown
 
 
 def test_the_confirmed_selection_is_the_counted_one(admin: Client, rejected: Delivery, shop: Subscription) -> None:
