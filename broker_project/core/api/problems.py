@@ -120,7 +120,9 @@ _TYPES: dict[type[BaseException], ProblemType] = {
     exceptions.NotFound: UNKNOWN,
     Http404: UNKNOWN,
     exceptions.MethodNotAllowed: ProblemType(405, "method_not_allowed"),
-    exceptions.UnsupportedMediaType: ProblemType(415, "unsupported_media_type"),
+    exceptions.UnsupportedMediaType: ProblemType(
+        415, "unsupported_media_type", detail="Send the body as JSON, with 'Content-Type: application/json'."
+    ),
     exceptions.Throttled: ProblemType(429, "throttled", "Too many requests"),
     UnreadablePostError: ProblemType(400, "incomplete_body", detail="The body ended early."),
     RequestDataTooBig: ProblemType(413, "body_too_large"),

@@ -74,6 +74,12 @@ def test_an_unexpected_exception_stays_an_error(error: Exception) -> None:
     assert problem_response(error) is None
 
 
+def test_another_media_type_is_answered_with_the_one_to_send() -> None:
+    answer = problem_response(exceptions.UnsupportedMediaType("application/x-www-form-urlencoded"))
+    assert answer is not None
+    assert "Content-Type: application/json" in answer.data["detail"]
+
+
 def test_waiting_times_are_in_retry_after() -> None:
     answers = [problem_response(exceptions.Throttled(7)), problem_response(OperationalError())]
     assert [answer and answer["Retry-After"] for answer in answers] == ["7", "1"]
