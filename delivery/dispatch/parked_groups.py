@@ -18,8 +18,12 @@ SELECT g.id FROM delivery_queuegroup g JOIN delivery_line l ON l.id = g.line_id
 PUT_AWAY: Final = f"""
 WITH idle AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s)),
+free AS MATERIALIZED (
+  SELECT id FROM delivery_open
+   WHERE id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM idle)) AND closed_on = '9999-12-31'
+     FOR NO KEY UPDATE SKIP LOCKED),
 open AS MATERIALIZED (
-  SELECT i.id AS group_id, d.id, d.status <> 'HELD' AS waits,
+  SELECT i.id AS group_id, d.id, d.id = ANY (ARRAY(SELECT id FROM free)) AS is_free, d.status <> 'HELD' AS waits,
          d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes, {LIVES} AS lives
     FROM idle i CROSS JOIN LATERAL unnest(i.delivery_ids) AS n (id)
    CROSS JOIN LATERAL (
@@ -28,7 +32,7 @@ open AS MATERIALIZED (
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id),
 standing AS MATERIALIZED (
   SELECT group_id, bool_or(waits) AS waits, bool_or(goes) AS expires FROM open
-   GROUP BY group_id HAVING NOT bool_or(goes AND lives)),
+   GROUP BY group_id HAVING NOT bool_or(goes AND lives) AND bool_and(is_free)),
 over AS (
   DELETE FROM delivery_queuegroup g USING idle i
    WHERE g.id = ANY (ARRAY[i.id]) AND i.id NOT IN (SELECT group_id FROM open)),
@@ -42,7 +46,8 @@ UPDATE delivery_queuegroup g
 """
 """A group of which all that could be sent has expired waits for its end, which may be minutes away (contract 11.7).
 
-It is not parked: if the clock is set back, it is sent.
+It is not parked: if the clock is set back, it is sent. One with a delivery that somebody has locked stays as it is: the
+event loop waits for nobody.
 """
 
 PUT_OFF: Final = """
@@ -69,9 +74,13 @@ back AS MATERIALIZED (
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
    WHERE g.id = ANY (ARRAY(SELECT group_id FROM back)) ORDER BY g.id FOR UPDATE SKIP LOCKED),
+free AS MATERIALIZED (
+  SELECT id FROM delivery_open
+   WHERE id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups)) AND closed_on = '9999-12-31'
+     FOR NO KEY UPDATE SKIP LOCKED),
 deliveries AS (
   UPDATE delivery_open d SET waits_for = 'TURN'
-   WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))
+   WHERE d.id = ANY (ARRAY(SELECT id FROM free))
      AND d.closed_on = '9999-12-31' AND d.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION')
 UPDATE delivery_queuegroup g SET waits_for = 'TURN'
  WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION'
@@ -79,6 +88,8 @@ UPDATE delivery_queuegroup g SET waits_for = 'TURN'
 """Lets groups be sent again, in their places, of which a subscription is active again: a slice of them.
 
 Walks from subscription to subscription that has something parked.
+
+A delivery that somebody has locked is found again by the next sweep; its group goes on.
 
 What it changes is found by id, and said so that no other index will do: else all that is parked would be looked through
 at every sweep.

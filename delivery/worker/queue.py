@@ -47,7 +47,7 @@ WITH wanted AS MATERIALIZED (
   SELECT w.*
     FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[]) AS w (line_id, epoch, capacity)
     JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
-     FOR KEY SHARE OF l),
+     FOR KEY SHARE OF l SKIP LOCKED),
 page AS MATERIALIZED (
   SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
@@ -75,6 +75,7 @@ SELECT * FROM page
 """Read pages, and note for recovery what is in them or has been taken already: nothing else can be in flight.
 
 For a worker that has lost a line nothing is read, and nobody claims the line meanwhile: the new worker's notes stay.
+Nor is anything while somebody has locked the line; the sweep finds then what waits.
 The note need not be on disk yet: the settle that marks one of these as IN_FLIGHT is written behind it, and waits.
 """
 

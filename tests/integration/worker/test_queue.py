@@ -22,6 +22,7 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
+from delivery.pause import pause, resume
 from delivery.webhook.request import Outgoing
 from delivery.worker import leases, round_trip
 from delivery.worker.buffer import BodyBudget, PageRequest
@@ -504,3 +505,49 @@ def test_what_was_taken_goes_to_no_second_endpoint_while_somebody_has_it_locked(
         broker.wait_until_done()
     assert sorted(request.body for request in receiver.log) == sorted(bodies)
     assert statuses() == {"DELIVERED": len(bodies), "REDUNDANT": len(bodies)}
+
+
+@pytest.mark.behaviour("6.2", "11.9")
+def test_a_sender_that_somebody_has_locked_holds_up_no_other(
+    receiver: Receiver, worker: Worker, elsewhere: psycopg.Connection[Any]
+) -> None:
+    kind, _ = queue_of(receiver, "/a")
+    broker.publish_numbered(kind, broker.QUEUE_SENDERS)
+    broker.wait_until_done()
+    elsewhere.execute("SELECT FROM delivery_line WHERE sender = 0 FOR UPDATE")
+    others = Delivery.objects.exclude(line__sender=0).filter(status="DELIVERED")
+    for first in range(broker.QUEUE_SENDERS, 10 * broker.QUEUE_SENDERS, broker.QUEUE_SENDERS):
+        broker.publish_numbered(kind, broker.QUEUE_SENDERS, first=first)
+        sent = (first // broker.QUEUE_SENDERS + 1) * (broker.QUEUE_SENDERS - 1)
+        wait_until(lambda sent=sent: others.count() == sent, SOON, saying=others.count)  # type: ignore[misc]
+    elsewhere.rollback()
+    broker.wait_until_done()
+    assert statuses() == {"DELIVERED": 10 * broker.QUEUE_SENDERS}
+    assert not any(request.is_flagged for request in receiver.log)
+
+
+@pytest.mark.behaviour("1.7", "11.9")
+def test_a_delivery_that_nobody_takes_holds_up_no_line_while_somebody_has_it_locked(
+    receiver: Receiver, storage: None, elsewhere: psycopg.Connection[Any]
+) -> None:
+    kind, (paused,) = queue_of(receiver, "/paused")
+    broker.publish_numbered(kind, 1)
+    pause([paused.pk], reason="")
+    group = QueueGroup.objects.get()
+    elsewhere.execute("SELECT FROM delivery_open WHERE subscription_id = %s FOR UPDATE", [paused.pk])
+    other, _ = queue_of(receiver, "/other")
+    with broker.running_worker():
+        for number in range(10):
+            broker.publish_numbered(other, broker.QUEUE_SENDERS)
+            sent = (number + 1) * broker.QUEUE_SENDERS
+            wait_until(lambda sent=sent: len(receiver.of("/other")) == sent, SOON)  # type: ignore[misc]
+        assert QueueGroup.objects.get(pk=group.pk).waits_for == "TURN"
+        elsewhere.rollback()
+        wait_until(lambda: QueueGroup.objects.get(pk=group.pk).waits_for == "SUBSCRIPTION")
+    elsewhere.execute("SELECT FROM delivery_open WHERE subscription_id = %s FOR UPDATE", [paused.pk])
+    resume([paused.pk])
+    assert broker.lines_with_due_work() == [group.line_id]
+    elsewhere.rollback()
+    with broker.running_worker():
+        broker.wait_until_done()
+    assert (receiver.bodies("/paused"), Delivery.objects.open().exists()) == ([b"0"], False)
