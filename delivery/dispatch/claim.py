@@ -129,9 +129,11 @@ A line that was released, in a commit that was not heard, stays so.
 
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
- WHERE worker = %s AND lease_until >= clock_timestamp()
+ WHERE id = ANY (ARRAY(
+   SELECT id FROM delivery_line WHERE worker = %s AND lease_until >= clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING id
 """
+"""What somebody has locked is recovered once its lease has run out: the worker begins without it."""
 
 
 RECOVER_LINES: Final = f"""

@@ -304,6 +304,19 @@ def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> No
     assert (end_leases_of("sender-1"), len(claim([line.pk], worker="sender-2"))) == (1, 1)
 
 
+@pytest.mark.behaviour("11.9")
+def test_a_locked_line_keeps_no_worker_from_starting_again(
+    wanted: Subscription, line: Line, elsewhere: psycopg.Connection[Any]
+) -> None:
+    other = broker.line_of(subscription(event_type=wanted.event_type).subscriber)
+    broker.publish_numbered(wanted.event_type, 1)
+    for one in (line, other):
+        broker.crash_while_sending(one, worker="again")
+    elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [line.pk])
+    assert end_leases_of("again") == 1
+    assert [one.line_id for one in claim([line.pk, other.pk], worker="again")] == [other.pk]
+
+
 @pytest.mark.behaviour("4.1", "4.11")
 @pytest.mark.parametrize("late", [200, 404, 500, 503])
 @pytest.mark.parametrize("others", [["other"], []], ids=["another worker", "the same worker"])
