@@ -4,8 +4,12 @@ from typing import Final, LiteralString
 
 from subscriptions.names import OWN_EVENTS
 
-IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
-"""Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
+IS_DUE: Final = """(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp()
+          OR (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NOT NULL)"""
+"""Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`.
+
+What is held goes by its hold, even if the clock was set back behind its `due_at`: pages have it all the same.
+"""
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """Whether a row `d` has not expired; those that have wait for a periodic job, maybe for minutes (contract 11.7)."""

@@ -32,6 +32,8 @@ from tests.support.stepped_worker import Request, SteppedWorker
 
 pytestmark = pytest.mark.behaviour("4.13")
 
+SOON = 10.0
+"""Before a worker takes a database for hung, in seconds."""
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
 
@@ -369,3 +371,23 @@ def test_a_line_that_goes_on_hears_what_becomes_of_what_it_holds(
     worker.go()
     assert [one.delivery_id for one in requests[2:]] == [held.delivery_id] * again
     assert (worker.wire.in_flight[0], Hold.objects.count(), len(worker.lines)) == (hanging, again, 1)
+
+
+@pytest.mark.behaviour("4.7", "5.9", "11.9")
+def test_a_held_delivery_goes_on_after_the_clock_was_set_back_behind_its_deferral(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    other = subscription(endpoint=receiver.url("/b"))
+    receiver.on("/a", answer(500), answer(503), answer())
+    broker.publish_numbered(wanted.event_type, 1)
+    wait_until(Hold.objects.exists)
+    Delivery.objects.update(due_at=Now() + timedelta(seconds=20))  # as stored before the clock was set back
+    sent = 0
+    while broker.statuses(wanted) != [DELIVERED]:
+        broker.publish_numbered(other.event_type, 1, first=sent)
+        sent += 1
+        wait_until(lambda sent=sent: len(receiver.of("/b")) == sent, SOON)  # type: ignore[misc]
+    held = Delivery.objects.get(subscription=wanted)
+    assert held.due_at
+    assert held.finished_at
+    assert held.finished_at < held.due_at
