@@ -19,6 +19,9 @@ from broker_project.server.browser_headers import Answer, GetResponse, refusal
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_ADDRESS_CHARACTERS: Final = 8 * 1024
 """Path and query. The longest addresses that the broker makes, cursors of lists, have some hundred characters."""
+MAX_TYPE_CHARACTERS: Final = 255
+"""Of a content type, as in a message. Python takes a second of the server's loop to read the parameters of a long one.
+"""
 IN_QUERIES: Final = b"a=%\\"
 """What a charset must be able to read."""
 MAX_TYPES: Final = 256
@@ -32,7 +35,10 @@ TOO_LARGE: Final = refusal(
 )
 AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
 UNREADABLE_TYPE: Final = refusal(
-    400, "unreadable_header", "Unreadable header", "The parameters of the Content-Type cannot be read."
+    400,
+    "unreadable_header",
+    "Unreadable header",
+    f"A Content-Type has at most {MAX_TYPE_CHARACTERS} characters, and parameters that can be read.",
 )
 TOO_MANY_PARAMETERS: Final = refusal(
     400, "invalid_query", "Invalid query", f"A query has at most {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} parameters."
@@ -95,7 +101,7 @@ def _unreadable(scope: Any, content_type: str) -> Answer | None:
     """Return the answer to what Django would fail to read before any view is asked."""
     if scope.query_string.count("&") >= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS:
         return TOO_MANY_PARAMETERS
-    if ";" in content_type and not _has_readable_parameters(content_type):
+    if len(content_type) > MAX_TYPE_CHARACTERS or (";" in content_type and not _has_readable_parameters(content_type)):
         return UNREADABLE_TYPE
     return None
 

@@ -147,6 +147,7 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
                 "Content-Type: application/json; x*=foo''a",
                 "Content-Type: application/json; charset=rot13",
                 "Content-Type: application/json; charset=punycode",
+                'Content-Type: application/json; a="' + ";" * 50_000,  # quadratic to read
             )
         ),
         (open_head("Content-Type: a/b; charset=utf-8", path="/livez?" + "a&" * 1000), (400, "invalid_query")),
