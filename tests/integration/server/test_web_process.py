@@ -1,5 +1,6 @@
 """Health checks, freed upload quota, and a web process that is stopped twice."""
 
+import encodings
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from broker_project import diagnosis
 from broker_project.core import database_server, db
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
 from broker_project.management.commands import doctor
-from broker_project.server.runtime import sparingly
+from broker_project.server.runtime import sparingly, tune_runtime
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK, any_free
 from delivery.maintenance.incarnation import Guard
@@ -39,6 +40,14 @@ def test_strangers_leave_python_to_others(monkeypatch: pytest.MonkeyPatch, compu
     monkeypatch.setattr(time, "sleep", rests.append)
     sparingly(lambda: None)
     assert rests == [pytest.approx(rest)]
+
+
+def test_charsets_that_clients_invent_are_not_remembered() -> None:
+    tune_runtime()
+    remembered = encodings._cache.copy()
+    for charset in ("no-such-charset", "no-such-charset-either"):
+        assert Client().get("/livez", CONTENT_TYPE=f"text/plain; charset={charset}").status_code == 200
+    assert encodings._cache == remembered
 
 
 @pytest.fixture
