@@ -74,7 +74,11 @@ def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
         event_type=event_type,
         body=body,
         content_type=variables.get("CONTENT_TYPE") or None,
-        headers=[(name, value) for variable, value in variables.items() if (name := _header_name(variable))],
+        headers=[
+            (name, value)
+            for variable, value in variables.items()
+            if (name := _header_name(variable)) and (value or variable != "CONTENT_TYPE")  # which WSGI has empty
+        ],
         ttl=ttl,
         not_before=not_before,
         **given,

@@ -174,6 +174,14 @@ def test_another_content_type_takes_any_bytes(client: Client, body: bytes) -> No
     assert Message.objects.get().content_type == "application/xml; charset=latin1"
 
 
+@pytest.mark.behaviour("2.11")
+def test_a_content_type_that_is_left_out_is_that_of_the_event_type(client: Client) -> None:
+    wanted = "$$->'Header'->'Content-Type'->>0 = 'application/json'"
+    factories.subscription(event_type=EventType.objects.get(name=EVENT), filter=wanted)
+    assert publish(client, content_type="").json()["deliveries"] == 1
+    assert "Content-Type" not in dict(Message.objects.get().headers)
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "code"),
     [
