@@ -32,6 +32,8 @@ OF_ONE_ITEM: Final = {
 """Headers about one event, and the fields that batches have for them."""
 VARIABLES: Final = {f"HTTP_{name.upper().replace('-', '_')}": field for name, field in OF_ONE_ITEM.items()}
 """The same by the variables of the headers."""
+NO_HEADERS: Final = VARIABLES | {"HTTP_CONTENT_TYPE": "content_type"}
+"""The same for the headers of an item."""
 MAX_NAMES: Final = 1024
 """Names of headers that are kept as Django writes them."""
 FIELDS: Final = ("event", "body", "body_base64", "content_type", "headers", *OF_ONE_ITEM.values())
@@ -180,6 +182,6 @@ def _headers(item: Item) -> list[tuple[str, str]]:
     for name, value in headers.items():
         if not isinstance(value, str):
             raise InvalidMetadata(f"The header {name[:100]!r} must be a text.")
-        if field := VARIABLES.get(f"HTTP_{name.upper().replace('-', '_')}"):
+        if field := NO_HEADERS.get(f"HTTP_{name.upper().replace('-', '_')}"):
             raise InvalidMetadata(f"An event of a batch has no header {name}: give it in the field '{field}'.")
     return list(headers.items())

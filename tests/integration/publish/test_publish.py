@@ -367,7 +367,13 @@ def test_a_header_about_one_event_is_refused_on_a_batch(client: Client, header: 
 
 @pytest.mark.behaviour("2.2", "2.7")
 @pytest.mark.parametrize(
-    ("header", "field"), [("FILTER_STRING", "filter_string"), ("filter-string", "filter_string"), ("Broker-Ttl", "ttl")]
+    ("header", "field"),
+    [
+        ("FILTER_STRING", "filter_string"),
+        ("filter-string", "filter_string"),
+        ("Broker-Ttl", "ttl"),
+        ("content-type", "content_type"),
+    ],
 )
 def test_a_header_that_is_a_field_is_refused_in_an_item(client: Client, header: str, field: str) -> None:
     batch = f'{{"events": [{{"event": "{EVENT}", "body": 1, "headers": {{"{header}": "90"}}}}]}}'
