@@ -34,7 +34,7 @@ class JsonCursor:
             if not isinstance(name, str):
                 raise self._wrong("a member's name")
             if name in names:
-                raise NotAsExpected(f"the member {name!r} stands twice")
+                raise NotAsExpected(f"the member {name[:100]!r} stands twice")
             names.add(name)
             self._take(":")
             yield name

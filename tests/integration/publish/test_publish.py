@@ -405,6 +405,14 @@ def test_a_malformed_batch_is_refused(client: Client, text: str) -> None:
     assert problem_of(publish_batch(client, text)) == (400, "malformed_body")
 
 
+def test_a_long_name_that_stands_twice_is_shortened(client: Client) -> None:
+    name = "\u00e9" * 100_000
+    refused = publish_batch(client, f'{{"events": [{{"{name}": 1, "{name}": 2}}]}}')
+    assert problem_of(refused) == (400, "malformed_body")
+    assert "stands twice" in refused.json()["detail"]
+    assert len(refused.content) < 1000
+
+
 @pytest.mark.parametrize(
     "fields",
     [
