@@ -45,6 +45,7 @@ class Reply(APIView):
     authentication_classes = ()
     permission_classes = ()
     parser_classes = [RawParser]
+    http_method_names = ["post"]
     problems = {"post": ("unknown_callback", "callback_answered", "callback_expired")}
 
     @extend_schema(

@@ -118,6 +118,7 @@ def operation(
             "__doc__": act.__doc__,
             "permission_classes": [permission],
             "parser_classes": parser_classes,
+            "http_method_names": ["get", "head"] if method == "get" else [method],
             "needs": {method: scope},
             "problems": {method: problems},
             method: extend_schema(operation_id=act.__name__, **schema)(handler),

@@ -308,11 +308,20 @@ def test_an_invalid_content_length_counts_as_no_body(length: str) -> None:
     assert problem_of(answer)[0] == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        (EVENT_TYPES, "GET, HEAD, POST"),
+        ("/api/v1/events", "POST"),
+        ("/api/v1/messages/1/explanation", "GET, HEAD"),
+        ("/api/v1/callbacks/token", "POST"),
+    ],
+)
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "LINK"])
-def test_another_method_is_refused(method: str) -> None:
-    answer = client_of().generic(method, EVENT_TYPES, "{}", JSON)
+def test_another_method_is_refused(method: str, path: str, allowed: str) -> None:
+    answer = client_of().generic(method, path, "{}", JSON)
     assert problem_of(answer) == (405, "method_not_allowed")
-    assert answer["Allow"] == "GET, HEAD, POST"
+    assert answer["Allow"] == allowed
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense", "*/*", ""])
