@@ -36,6 +36,10 @@ SELECT c.id, EXISTS (SELECT FROM delivery_open d WHERE d.message_id = c.id)
         SELECT m.id FROM delivery_message m
          WHERE m.publisher_id = %(publisher)s AND m.id > %(since)s AND m.answers IS NULL) c
 """
+RUNNING: Final = """
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s
+"""
+"""The oldest transaction that is running, and the next one that will begin."""
 
 
 class TooManyOpenMessages(Exception):
@@ -75,8 +79,13 @@ class OpenMessages:
         self._reservations: set[_Reservation] = set()
         self._is_complete = False
         """Whether all ids are known; where there were more than the limit, the others are not."""
-        self._newest = self._newest_before = 0
-        """The newest message at the last refresh and at the one before: a commit can become visible late."""
+        self._settled: int | None = None
+        """No transaction is running that stores an older message than this one. None: all have to be counted."""
+        self._newest: int | None = None
+        """The newest message at the last refresh. Older ones become visible later, when their transactions commit."""
+        self._next: tuple[int | None, int] = None, 0
+        """What is settled next, and when: once all transactions before this one have ended. Those that store an older
+        message have begun by the refresh after the one at which it was the newest."""
         self._refreshed_at = self._refresh_again_at = self._failed_at = float("-inf")
         self._failure: Error | None = None
         """Why the last look failed, if it did."""
@@ -133,8 +142,17 @@ class OpenMessages:
 
     def _look(self, limit: int) -> None:
         began, before, self._failure = time.monotonic(), self._ids.copy(), None
+        if not self._is_known():
+            self._settled, self._newest, self._next = None, None, (None, 0)
         try:
-            found = self._changed(before) if self._is_complete and self._is_known() else self._all(limit)
+            ((oldest, following),) = rows(RUNNING)
+            if self._is_complete and self._settled is not None:
+                found, newest = self._changed(before, self._settled)
+            else:
+                found, newest = self._all(limit)
+            if oldest >= self._next[1]:
+                self._settled, self._next = self._next[0], (self._newest, following)
+            self._newest = newest
             with self._lock:  # other threads may have added some meanwhile, or committed what has its place still
                 stored = found.difference(*(one.ids for one in self._reservations))
                 self._ids = stored | self._ids.difference(before)
@@ -146,18 +164,18 @@ class OpenMessages:
             ended = time.monotonic()
             self._refresh_again_at = ended + max(REFRESH_SECONDS, REFRESH_PART * (ended - began))
 
-    def _all(self, limit: int) -> set[int]:
+    def _all(self, limit: int) -> tuple[set[int], int]:
+        """Return all open messages, up to one more than `limit`, and the newest message."""
         ((newest,),) = rows(NEWEST, {"publisher": self._publisher_id})
         found = rows(ALL, {"publisher": self._publisher_id, "limit": limit + 1})
-        self._newest = self._newest_before = newest
         self._is_complete = len(found) <= limit
-        return {message_id for (message_id,) in found}
+        return {message_id for (message_id,) in found}, newest
 
-    def _changed(self, known: set[int]) -> set[int]:
-        found = rows(STILL, {"publisher": self._publisher_id, "known": [*known], "since": self._newest_before})
-        newest = max((message_id for message_id, _ in found), default=0)
-        self._newest_before, self._newest = self._newest, max(self._newest, newest)
-        return {message_id for message_id, is_open in found if is_open}
+    def _changed(self, known: set[int], settled: int) -> tuple[set[int], int]:
+        """Return which of the known messages, and of those after `settled`, are open, and the newest of all."""
+        found = rows(STILL, {"publisher": self._publisher_id, "known": [*known], "since": settled})
+        newest = max((message_id for message_id, _ in found), default=settled)
+        return {message_id for message_id, is_open in found if is_open}, newest
 
 
 _publishers: dict[int, OpenMessages] = {}

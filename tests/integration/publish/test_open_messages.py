@@ -2,12 +2,12 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from threading import Semaphore
+from threading import Event, Semaphore
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from broker_project.stack.load.wait import wait_until
@@ -144,6 +144,37 @@ def test_messages_of_other_processes_are_counted_a_moment_later(event_type: Even
     wait_until(is_known)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_messages_that_another_process_commits_late_are_counted(event_type: EventType) -> None:
+    publisher, client = limited_to(None)
+    other, is_stored, may_end = client_of(publisher), Event(), Event()
+    here = OpenMessages(publisher.pk)
+
+    def look() -> None:
+        here._refresh_again_at = 0.0
+        here.refresh(2)
+
+    def publish_slowly() -> None:
+        with transaction.atomic():
+            publish(other)
+            is_stored.set()
+            assert may_end.wait(timeout=30)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(publish_slowly)
+        assert is_stored.wait(timeout=30)
+        publish(client)
+        for _ in range(4):
+            look()
+        may_end.set()
+        slow.result()
+    look()
+    with pytest.raises(TooManyOpenMessages) as refused, here.room_for(1, 2):
+        pass
+    assert refused.value.present == 2
+
+
 def test_a_publish_that_fails_takes_no_room(event_type: EventType) -> None:
     here = OpenMessages(limited_to(1)[0].pk)
     for _ in range(3):
@@ -203,9 +234,10 @@ def test_a_message_is_counted_once_while_its_transaction_goes_on(
 
     def look_meanwhile(*_: object, **__: object) -> None:
         here = open_messages._publishers[publisher.pk]
-        found = [(Message.objects.get().pk, True)] if seen else []  # before or after the commit
+        found = [(Message.objects.get().pk,)] if seen else []  # before or after the commit
+        answers = {open_messages.RUNNING: [(1, 1)], open_messages.NEWEST: [(0,)], open_messages.ALL: found}
         with monkeypatch.context() as of_another_thread:
-            of_another_thread.setattr(open_messages, "rows", lambda *_: found)
+            of_another_thread.setattr(open_messages, "rows", lambda statement, *_: answers[statement])
             here._refresh_again_at = 0.0
             here.refresh(2)
         with pytest.raises(TooManyOpenMessages) as refused, here.room_for(2, 2):
