@@ -57,8 +57,8 @@ With `=` and a sort the planner could take the key, or the index of retries, and
 
 _END_THESE: Final = f"""
 groups AS MATERIALIZED (
-  SELECT g.id, g.delivery_ids, t.id AS delivery_id
-    FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
+  SELECT g.id, g.delivery_ids
+    FROM (SELECT DISTINCT group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
    CROSS JOIN LATERAL (SELECT * FROM delivery_queuegroup WHERE id = t.group_id LIMIT 1 FOR UPDATE) g),
 locked AS MATERIALIZED (
   SELECT d.* FROM (SELECT id FROM these WHERE (SELECT count(*) FROM groups) >= 0 ORDER BY id) t CROSS JOIN LATERAL (
@@ -80,10 +80,10 @@ asked AS (
 },
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
-    SELECT g.id FROM groups g JOIN gone ON gone.id = g.delivery_id
+    SELECT g.id FROM groups g
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
-             WHERE d.id <> gone.id LIMIT 1) IS NULL)))
+             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL)))
 """
 """What follows `these`. Ends what waits, and asks what is in flight to end. Each delivery is judged once it is locked,
 in one statement, so none that is returned or fetched meanwhile is missed.

@@ -83,6 +83,22 @@ def test_a_group_ends_with_its_last_delivery(group: list[Subscription], waits_fo
     assert not QueueGroup.objects.exists()
 
 
+@pytest.mark.behaviour("1.8", "5.12")
+@pytest.mark.parametrize("waits_for", ["TURN", "RELEASE", "SUBSCRIPTION"])
+def test_a_group_ends_with_its_deliveries_when_all_are_cancelled_at_once(
+    group: list[Subscription], waits_for: str
+) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}', b'{"n": 7}')
+    QueueGroup.objects.update(waits_for=waits_for)
+    Delivery.objects.update(waits_for=waits_for, status="HELD" if waits_for == "RELEASE" else "PENDING")
+    first, second = QueueGroup.objects.order_by("id")
+
+    assert operations.cancel([*first.delivery_ids, *second.delivery_ids[:2]], reason="unwanted")
+    assert QueueGroup.objects.get() == second
+    assert operations.cancel(second.delivery_ids, reason="unwanted") == second.delivery_ids[2:]
+    assert not QueueGroup.objects.exists()
+
+
 @pytest.mark.behaviour("1.8")
 def test_cancels_lock_the_senders(storage: None, group: list[Subscription], elsewhere: psycopg.Connection[Any]) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
