@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.contrib import admin, messages
 from django.core import signing
+from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
@@ -208,9 +209,13 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         except signing.BadSignature:
             self.message_user(request, "The count is more than an hour old. Count again.", messages.WARNING)
             return HttpResponseRedirect(reverse("admin:delivery_replay_new_replay"))
-        replay = replay_job.begin(
-            Selection.of(kept), pace=pace, subscription_id=subscription_id, created_by=str(request.user)
-        )
+        try:
+            replay = replay_job.begin(
+                Selection.of(kept), pace=pace, subscription_id=subscription_id, created_by=str(request.user)
+            )
+        except IntegrityError:
+            self.message_user(request, "The subscription was deleted meanwhile.", messages.WARNING)
+            return HttpResponseRedirect(reverse("admin:delivery_replay_new_replay"))
         self.log_addition(request, replay, "Started.")
         self.message_user(request, "The replay has started.", messages.SUCCESS)
         return HttpResponseRedirect(self.change_url(replay.pk))

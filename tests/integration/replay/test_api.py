@@ -222,6 +222,15 @@ def test_the_confirmed_selection_is_the_counted_one(admin: Client, rejected: Del
     assert Replay.objects.count() == 1
 
 
+def test_a_subscription_that_was_deleted_since_the_count_is_reported(admin: Client, shop: Subscription) -> None:
+    ended(shop, 1)
+    seal = seal_in(admin.post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
+    shop.delete()
+    page = admin.post(NEW, {"counted": seal}, follow=True)
+    assert (messages_of(page), page.redirect_chain) == ("The subscription was deleted meanwhile.", [(NEW, 302)])
+    assert not Replay.objects.exists()
+
+
 def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Subscription) -> None:
     counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
     assert "0 deliveries." in counted
