@@ -114,7 +114,7 @@ REPLAY: Final = {
     "cancel": Operation(
         label="Cancel",
         done="The replay was cancelled. What it has created stays.",
-        offered=lambda one: one["finished_at"] is None,
+        offered=lambda one: one["finished_at"] is None and one["kind"] == "REPLAY",
     ),
 }
 OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {

@@ -175,6 +175,13 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     actions_list: ClassVar[tuple[str, ...]] = ("new_replay",)
     actions_detail: ClassVar[tuple[str, ...]] = ("cancel",)
 
+    def has_cancel_permission(self, request: HttpRequest, object_id: object) -> bool:
+        """Tell whether the user may cancel it; a backfill's subscription is INACTIVE then."""
+        if not self.has_replay_permission(request):
+            return False
+        may_inactivate = request.user.has_perm("subscriptions.change_subscription")
+        return may_inactivate or not self.only(object_id).filter(kind=ReplayKind.BACKFILL).exists()
+
     state_label = state_column("state", lambda replay: ReplayState(replay.state), STATE_COLOURS, ordering="state")
     progress = column("created", _progress)
     refreshed_progress = column("created", _refreshed_progress)
@@ -222,7 +229,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
 
     @action(
         description="Cancel",
-        permissions=["replay"],
+        permissions=["cancel"],
         icon="cancel",
         variant=theme.ActionVariant.DANGER,
         dialog=dialog("Cancel this replay?", CANCELLING, "Cancel replay", variant=theme.ActionVariant.DANGER),

@@ -216,9 +216,15 @@ def selection_of(asked: Mapping[str, Any]) -> eligibility.Selection:
 
 @_operation(permissions.MayReceive, request=None, responses=ReplaySerializer, problems=["finished"])
 def cancel_replay(request: Request, id: int) -> Response:
-    """Cancel a replay; the deliveries that it has created stay."""
-    visible = replays_for(permissions.key_of(request))
+    """Cancel a replay; the deliveries that it has created stay.
+
+    Cancelling a backfill also takes the scope `configure`, because its subscription is INACTIVE then.
+    """
+    key = permissions.key_of(request)
+    visible = replays_for(key)
     replay = get_object_or_404(visible, pk=id)
+    if replay.kind == ReplayKind.BACKFILL:
+        permissions.require_scope(key, Scope.CONFIGURE)
     refuse_body(request)
     replay_job.cancel(replay.pk, reason="cancelled over the API")
     return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)

@@ -62,8 +62,14 @@ def needed_scope(view: Any, method: str) -> Scope | None:
 
 def _check_scope(key: ApiKey, request: Request, view: Any) -> None:
     needed = needed_scope(view, request.method or "")
-    if needed is not None and needed not in key.scopes:
-        raise MissingScope(needed)
+    if needed is not None:
+        require_scope(key, needed)
+
+
+def require_scope(key: ApiKey, scope: Scope) -> None:
+    """Raise `MissingScope` if the key lacks a scope."""
+    if scope not in key.scopes:
+        raise MissingScope(scope)
 
 
 def _message(kinds: Collection[KeyKind]) -> str:

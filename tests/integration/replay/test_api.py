@@ -18,7 +18,7 @@ from tests.support import factories
 from tests.support.admin import browser_with, change_page, messages_of
 from tests.support.api import EVENT, client_of, client_of_admin, client_with, problem_of
 from tests.support.broker import publish_bodies, run_worker_until_done
-from tests.support.replays import BODY, end_open, ended, run_replays
+from tests.support.replays import BODY, end_open, ended, run_replays, start_backfill, state_of
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -26,6 +26,7 @@ REPLAYS = "/api/v1/replays"
 
 ALL = {"statuses": ["REJECTED", "FAILED"]}
 NEW = "/admin/delivery/replay/new/"
+CONFIRMED = {"_form_submitted": "on"}
 
 
 @pytest.fixture
@@ -104,6 +105,25 @@ def test_cancelling_is_idempotent_and_refused_for_finished_replays(rejected_shop
     run_replays()
     assert problem_of(client.post(f"{done}/cancel")) == (409, "finished")
     assert client.post(f"{REPLAYS}/{10**17}/cancel").status_code == 404
+
+
+@pytest.mark.behaviour("1.2", "5.8")
+def test_who_may_not_inactivate_a_subscription_does_not_cancel_its_backfill(shop: Subscription) -> None:
+    late = factories.subscription(shop.subscriber, shop.event_type, status=Status.INACTIVE)
+    backfill = start_backfill(late)
+    keys = [factories.api_key(shop.subscriber, scopes=scopes)[1] for scopes in (["operate"], ["operate", "configure"])]
+    operating, configuring = map(client_with, keys)
+    refused = operating.post(f"{REPLAYS}/{backfill.pk}/cancel")
+    assert (problem_of(refused), refused.json()["scope"]) == ((403, "missing_scope"), "configure")
+    browser = browser_with("delivery.view_replay", "delivery.replay")
+    assert f"/{backfill.pk}/cancel" not in change_page(browser, backfill)
+    assert browser.post(reverse("admin:delivery_replay_cancel", args=[backfill.pk]), CONFIRMED).status_code == 403
+    late.refresh_from_db()
+    assert (late.status, state_of(backfill)) == (Status.ACTIVE, "WAITING")
+    assert configuring.post(f"{REPLAYS}/{backfill.pk}/cancel").json()["state"] == "CANCELLING"
+    replay = ask(operating, subscription=shop.pk).json()["id"]
+    assert f"/{replay}/cancel" in change_page(browser, Replay.objects.get(pk=replay))
+    assert operating.post(f"{REPLAYS}/{replay}/cancel").json()["state"] == "CANCELLED"
 
 
 def test_a_selection_shows_names_that_a_list_reads_at_once(
@@ -308,7 +328,7 @@ def test_a_running_replay_is_cancelled_from_its_page(admin: Client, rejected: De
     replay = begun(admin, subscription=shop.pk)
     page = reverse("admin:delivery_replay_change", args=[replay.pk])
     assert f"/{replay.pk}/cancel" in admin.get(page).content.decode()
-    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), CONFIRMED)
     replay.refresh_from_db()
     assert (replay.state, replay.reason) == ("CANCELLED", "cancelled in the admin")
     assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
@@ -327,6 +347,6 @@ def test_a_new_one_is_backfilled_after_a_question(admin: Client, rejected: Deliv
     assert f"/{replay.pk}/cancel" in begun
     again = admin.post(address, follow=True).content.decode()
     assert "It is being backfilled." in again
-    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), CONFIRMED)
     late.refresh_from_db()
     assert (late.status, late.paused_by) == (Status.INACTIVE, "")
