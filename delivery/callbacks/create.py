@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
+from delivery.believed_clock import is_doubted
 from delivery.callbacks.address import MAX_DEPTH, TOKEN_BYTES, CallbackTerms, encrypted_token, hash_of, is_own, token_in
 from delivery.publish.errors import CallbacksNotConfigured, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.endpoints import check_reach
@@ -89,7 +90,7 @@ def _target(url: str, own: _OwnCallback | None, terms: CallbackTerms) -> Callbac
     if own:
         if own.has_reply:
             raise UnsuitableCallback("The CallbackURL is a callback of this broker that has had its reply.")
-        if own.is_expired:
+        if own.is_expired and not is_doubted():
             raise UnsuitableCallback("The CallbackURL is a callback of this broker that has expired.")
         if own.depth >= MAX_DEPTH:
             raise UnsuitableCallback(f"The CallbackURL would make a chain of more than {MAX_DEPTH} callbacks.")

@@ -7,6 +7,7 @@ import orjson
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.believed_clock import is_doubted
 from delivery.callbacks.address import MAX_DEPTH, hash_of
 from delivery.dispatch import notify
 from delivery.limits import MAX_CRASHES
@@ -176,7 +177,7 @@ def _earlier(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int | None
             return callback.reply_id, unanswered
         if callback.reply_id is not None:
             raise CallbackAnswered("This callback has had another reply; the first one counts.")
-        is_late = callback is chain[0] and callback.is_expired
+        is_late = callback is chain[0] and callback.is_expired and not is_doubted()
         if is_late or (callback is chain[-1] and not callback.url):
             raise CallbackExpired("The time for a reply is over.")
         unanswered.append(callback.id)

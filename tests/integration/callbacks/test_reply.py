@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.test import Client
 from broker_project.logging import without_tokens
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
-from delivery.models import Callback, Delivery, Lane, Line, Message
+from delivery.models import Callback, ClockJump, Delivery, Lane, Line, Message
 from subscriptions.models import EventType
 from tests.support.api import (
     RESULT_BODY,
@@ -191,6 +192,17 @@ def test_each_callback_of_a_chain_has_its_own_time(client: Client, callback: Cal
         assert problem_of(post_reply(expired)) == (410, "callback_expired")
     reply_id = post_reply(child).json()["id"]
     assert {*Callback.objects.exclude(pk=late.pk).values_list("reply_id", flat=True)} == {reply_id}
+
+
+@pytest.mark.behaviour("6.8", "11.7")
+def test_no_callback_expires_by_a_clock_that_is_not_believed(client: Client, callback: Callback) -> None:
+    other = create_callback(client)
+    Callback.objects.update(expires_at=Now())
+    jump = ClockJump.objects.create(id=1, seconds=7200.0, believed_at=Now() + timedelta(minutes=5))
+    assert create_callback(client, callback_address(callback)).parent == callback
+    assert post_reply(callback).status_code == 201
+    jump.delete()
+    assert problem_of(post_reply(other)) == (410, "callback_expired")
 
 
 @pytest.mark.behaviour("6.10")
