@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from broker_project.core.db import rows
+from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch import notify
 from delivery.filing import MAIN_LINE
 from delivery.limits import MAX_BACKFILL_BYTES
@@ -51,7 +52,7 @@ SELECT e.place AS arm, x.*
   FROM unnest(%(event_types)s::bigint[]) WITH ORDINALITY AS e (id, place)
  CROSS JOIN LATERAL (
    SELECT m.id, m.published_at >= %(since)s::timestamptz AND m.answers IS NULL AND m.copy_of IS NULL
-                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted,
+                AND m.destination IS NULL AND (m.expires_at <= %(now)s::timestamptz) IS NOT TRUE AS is_wanted,
           m.size
      FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
     ORDER BY m.id LIMIT %(each)s) x"""
@@ -122,21 +123,22 @@ def event_types_of(subscription: Subscription) -> list[int]:
     return [pk for pk, name in names if subscription.event_pattern in patterns_of(name)]
 
 
-def counted(event_types: Sequence[int], since: dt.datetime | None, cursor: int) -> Count:
+def counted(event_types: Sequence[int], since: dt.datetime | None, cursor: int, now: dt.datetime | None) -> Count:
     """Count the messages to backfill among those that one slice after `cursor` meets."""
-    arguments = _arguments(event_types, cursor, job_steps.LARGEST_ID, since, job_steps.COUNT_SLICE)
+    arguments = _arguments(event_types, cursor, job_steps.LARGEST_ID, since, job_steps.COUNT_SLICE, now)
     ((messages, last_id, is_end),) = rows(COUNT, arguments)
     return Count(messages, {}, last_id or cursor, is_end)
 
 
 def _arguments(
-    event_types: Sequence[int], cursor: int, newest: int, since: dt.datetime | None, limit: int
+    event_types: Sequence[int], cursor: int, newest: int, since: dt.datetime | None, limit: int, now: dt.datetime | None
 ) -> dict[str, Any]:
     return {
         "event_types": [*event_types],
         "cursor": cursor,
         "newest": newest,
         "since": since or EVER,
+        "now": now,
         "each": job_steps.each_of(limit, len(event_types)),
     }
 
@@ -144,8 +146,8 @@ def _arguments(
 def count(subscription: Subscription, since: dt.datetime | None) -> Count:
     """Count the messages of a backfill; raise `NotBegun` if it cannot start."""
     _check_new(subscription)
-    event_types = event_types_of(subscription)
-    return job_steps.count_all(lambda cursor: counted(event_types, since, cursor), published_before(since))
+    event_types, now = event_types_of(subscription), BELIEVED_CLOCK.now()
+    return job_steps.count_all(lambda cursor: counted(event_types, since, cursor, now), published_before(since))
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
@@ -298,14 +300,16 @@ class _Job(NamedTuple):
 
 def go_on() -> int:
     """Take one step of a backfill that is not locked by another worker; return 0 without such a job."""
-    return job_steps.step(TAKE, lambda *columns: _go_on(_Job(*columns)))
+    now = BELIEVED_CLOCK.now()  # outside of the step: what it notes of a jump stays if that fails
+    return job_steps.step(TAKE, lambda *columns: _go_on(_Job(*columns), now))
 
 
-def _go_on(job: _Job) -> None:
+def _go_on(job: _Job, now: dt.datetime | None) -> None:
+    """Take its next step; no message has expired if `now` is None (contract 11.7)."""
     if job.state == ReplayState.COUNTING:
-        _reserve(job)
+        _reserve(job, now)
     elif job.state == ReplayState.FILING:
-        _slice(job)
+        _slice(job, now)
     elif job.sliced_at is None:
         rows(WAIT, [job.id])
     elif job.state == ReplayState.WAITING:
@@ -320,14 +324,14 @@ def _go_on(job: _Job) -> None:
         rows(STILL_ENDING if cancelled.found else ENDED, [job.id])
 
 
-def _reserve(job: _Job) -> None:
+def _reserve(job: _Job, now: dt.datetime | None) -> None:
     """Reserve ids for the next messages; at the end also activate the subscription, but paused.
 
     Deliveries published from then on have higher ids, so they wait behind the backfill. Fails the job if the
     subscription cannot be backfilled any more.
     """
     subscription = _locked(job.subscription_id)
-    found = counted(event_types_of(subscription), job.since, job.cursor)
+    found = counted(event_types_of(subscription), job.since, job.cursor, now)
     ids = found.total + (SPARE_IDS if found.complete else 0)
     rows(DRAW, {"id": job.id, "ids": ids, "messages": found.total, "last_id": found.last_id})
     if not found.complete:
@@ -340,10 +344,10 @@ def _reserve(job: _Job) -> None:
         rows(OPEN, [job.id])
 
 
-def _slice(job: _Job) -> None:
+def _slice(job: _Job, now: dt.datetime | None) -> None:
     """Create the next deliveries and note it in the same transaction; at the end, resume the subscription."""
     subscription = Subscription.objects.select_related("subscriber").get(pk=job.subscription_id)
-    asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE)
+    asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE, now)
     met = rows(NEXT, {**asked, "limit": SLICE})
     if not met:
         notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(ENDED, [job.id]))

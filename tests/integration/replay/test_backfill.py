@@ -16,7 +16,7 @@ from django.test import Client
 
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
-from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.models import ClockJump, Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
 from delivery.publish import publish as publishing
 from delivery.publish.store import Accepted, store
@@ -251,6 +251,16 @@ def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_old
     assert replays.bodies_of(everything) == [b"1", b"3"]
     late = replays.backfilled(kind, since=datetime.now(UTC) + timedelta(hours=1))
     assert replays.bodies_of(late) == []
+
+
+@pytest.mark.behaviour("2.10", "11.7")
+def test_what_is_past_its_time_to_live_is_left_out_if_the_clock_is_believed(kind: EventType) -> None:
+    broker.publish_bodies(kind, b"1", b"2")
+    Message.objects.filter(body=b"1").update(expires_at=Now())
+    jump = ClockJump.objects.create(id=1, seconds=7200.0, believed_at=Now() + timedelta(minutes=5))
+    assert replays.bodies_of(replays.backfilled(kind)) == [b"1", b"2"]
+    jump.delete()
+    assert replays.bodies_of(replays.backfilled(kind)) == [b"2"]
 
 
 def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType) -> None:
