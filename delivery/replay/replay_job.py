@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any, Final, LiteralString, NamedTuple
 
 from django.conf import settings
+from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
@@ -159,6 +160,10 @@ UPDATE delivery_replay
 """Deliveries that are not wanted do not count towards the pace."""
 
 
+LOCK: Final = "SELECT id FROM delivery_replay WHERE id = %s FOR UPDATE"
+"""Waits for a step that is under way: what is published until it has ended is cancelled with a backfill, too."""
+
+
 class ReplayFinished(Exception):
     """The replay cannot be cancelled any more; the text says why."""
 
@@ -206,8 +211,10 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
     May be repeated; raises `ReplayFinished` if it has ended otherwise.
     """
-    if rows(CANCEL, {"id": replay_id, "reason": reason}):
-        return
+    with transaction.atomic():
+        rows(LOCK, [replay_id])
+        if rows(CANCEL, {"id": replay_id, "reason": reason}):
+            return
     state = Replay.objects.values_list("state", flat=True).filter(pk=replay_id).first()
     if state not in {ReplayState.CANCELLED, ReplayState.CANCELLING}:
         raise ReplayFinished(f"It is {state}; what it has made can be cancelled by its subscription.")

@@ -27,7 +27,7 @@ from subscriptions.filters import document
 from subscriptions.models import EventKind, EventType, PausedBy, Processing, Status, Subscriber, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
-from tests.support.database import do_and_disconnect, execute
+from tests.support.database import do_and_disconnect, execute, in_other_thread
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -295,6 +295,21 @@ def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType) -> None:
     one.refresh_from_db()
     assert (one.status, one.paused_by, replays.state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
     assert broker.statuses(one) == ["CANCELLED"] * 4
+
+
+def test_what_is_published_while_a_cancellation_waits_for_a_step_is_cancelled_too(
+    kind: EventType, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    one = replays.new(kind)
+    backfill = replays.start_filing(one)
+    elsewhere.execute("SELECT FROM delivery_replay FOR UPDATE")  # as a step does
+    with in_other_thread(lambda: cancel(backfill.pk, reason="unwanted")):
+        broker.publish_bodies(kind, b"before")
+        elsewhere.commit()
+    Subscription.objects.update(status=Status.ACTIVE)
+    broker.publish_bodies(kind, b"after")
+    replays.run_backfill(backfill)
+    assert (replays.bodies_of(one), broker.statuses(one)) == ([b"after"], ["CANCELLED", "PENDING"])
 
 
 @pytest.mark.behaviour("1.6")
