@@ -70,6 +70,8 @@ class Worker(threading.Thread):
         self._keep_days = keep_days
         self._has_locks: object = None
         """The connection on which this thread has taken its locks."""
+        self._is_named = False
+        """Whether the lock of its name is among them."""
         self._newest_ids = NewestIds()
         self.event_loop = EventLoop(
             worker=self.worker,
@@ -80,6 +82,7 @@ class Worker(threading.Thread):
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
+        self._has_let_go = threading.Event()
         self._maintainer = Maintainer(
             self._stopping, keep_days=keep_days, callback_days=terms.days, until_summarized=until_summarized
         )
@@ -90,6 +93,7 @@ class Worker(threading.Thread):
         self._guarded(self._begin)
         while not self._stopping.wait(SWEEP_SECONDS):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
+        self._has_let_go.wait()  # until then another process of our name would take our lines for abandoned
         _close_connection()
 
     def wait_until_started(self) -> EventLoop | None:
@@ -103,6 +107,7 @@ class Worker(threading.Thread):
             log.error("worker.stopped_late")
         self._maintainer.wait_until_stopped()
         self._periodic_jobs.wait_until_stopped()
+        self._has_let_go.set()
         self.join()
 
     def _begin(self) -> None:
@@ -121,11 +126,11 @@ class Worker(threading.Thread):
         """
         connection.ensure_connection()
         hold_keep_days(self._keep_days)
-        has_name = self._has_name()
-        if not has_name:
+        self._is_named = self._has_name()
+        if not self._is_named:
             log.error("worker.name_taken", worker=self.worker, hint="give each worker its own BROKER_WORKER_NAME")
         self._has_locks = connection.connection
-        return has_name
+        return self._is_named
 
     def _has_name(self) -> bool:
         """Tell whether no other living process has our name; one that was just killed gets time to vanish."""
@@ -140,6 +145,8 @@ class Worker(threading.Thread):
         DATABASE_CLOCK.refresh()
         if connection.connection is not self._has_locks:  # PostgreSQL was away, and the locks went with the connection
             self._takes_locks()
+        elif not self._is_named:  # who had it has ended: who starts next under it may not end our leases
+            ((self._is_named,),) = rows(HAS_NAME, [self.worker])
         if self._newest_ids.went_back():
             begin_after_restore()
             end_process()

@@ -24,6 +24,7 @@ from delivery.models import Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
+from delivery.worker import process
 from delivery.worker.line import ActiveLine
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
@@ -39,6 +40,7 @@ CREATE FUNCTION public.{hidden}(OUT system_identifier pg_lsn) LANGUAGE plpgsql A
   $$ BEGIN RAISE EXCEPTION 'not on this server' USING ERRCODE = '{state}'; END $$;
 SET LOCAL search_path = public, pg_catalog;
 """
+NAMED = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid::int8 = hashtext(%s)::int8 & 4294967295"
 SUSPENSIONS = 10
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -295,6 +297,41 @@ def test_a_stopped_worker_finishes_its_request(
         broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert not any(request.is_flagged for request in receiver.log)
+
+
+@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.parametrize("is_stopping", [True, False], ids=["stops", "had the name of another"])
+def test_a_worker_with_a_request_in_flight_keeps_its_lines_from_another_of_its_name(
+    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch, *, is_stopping: bool
+) -> None:
+    monkeypatch.setattr(process, "NAME_SECONDS", 0.5)
+    gate = receiver.gate("/a")
+    earlier, busy, later = (broker.lone_worker("twin") for _ in range(3))
+    if not is_stopping:
+        earlier.start()
+        assert earlier.wait_until_started()
+    busy.start()
+    assert busy.wait_until_started()
+    if not is_stopping:
+        earlier.stop()
+        wait_until(partial(execute, NAMED, ["twin"]))
+    broker.publish_numbered(wanted.event_type, 2)
+    wait_until(lambda: receiver.log)
+    stopping = threading.Thread(target=busy.stop)
+    try:
+        if is_stopping:
+            stopping.start()
+            wait_until(lambda: busy.event_loop.lines.free_places()[0] == 0)
+        later.start()
+        assert later.wait_until_started()
+        assert claim([line.pk], worker="other") == []
+        gate.open()
+        broker.wait_until_done()
+    finally:
+        gate.open()
+        (stopping.join if is_stopping else busy.stop)()
+        later.stop()
+    assert [(request.body, request.is_flagged) for request in receiver.log] == [(b"0", False), (b"1", False)]
 
 
 def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> None:
