@@ -117,9 +117,9 @@ class Connection(psycopg.Connection[Any]):
         state, name = self._prepared.get(query, prepare=True)
         if state is Prepare.SHOULD:
             self.pgconn.send_prepare(name, query.query, query.types)
-            prepared = succeeded(self._result())
-            if new := self._prepared.maybe_add_to_cache(query, state, name):
-                self._prepared.validate(new, state, name, [prepared])
+            prepared = [succeeded(self._result())]
+        if new := self._prepared.maybe_add_to_cache(query, state, name):  # or notes that it is used: it is kept then
+            self._prepared.validate(new, state, name, prepared)
             self.wait(self._prepared.maintain_gen(self))
         return name, query.params, query.formats, Format.BINARY
 

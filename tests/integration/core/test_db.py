@@ -16,6 +16,7 @@ from django.db import (
     connection,
     transaction,
 )
+from psycopg._preparing import PrepareManager
 from psycopg_pool import ConnectionPool
 
 from broker_project.core.db import (
@@ -111,6 +112,15 @@ def test_statement_is_prepared_again_after_a_rollback() -> None:
         with suppress(DataError), transaction.atomic():
             assert rows("SELECT %s", [number]) == rows("SELECT %s", [number]) == [(number,)]
             rows("SELECT 1 / %s", [0])
+
+
+def test_no_statement_of_a_round_trip_makes_the_session_forget_another_one_of_it() -> None:
+    connection.ensure_connection()
+    first, other = ("SELECT 'first'", ()), ("SELECT 'other'", ())
+    rows(*first)
+    for number in range(1, PrepareManager.prepared_max):
+        rows("SELECT" + number * " ")
+    assert rows_of_each([first, other]) == [[("first",)], [("other",)]]
 
 
 def test_statements_of_one_round_trip_are_one_transaction() -> None:
