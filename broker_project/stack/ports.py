@@ -22,6 +22,7 @@ def is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
+            probe.listen()  # only this finds a port that is held, which was bound with SO_REUSEADDR too
         except OSError:
             return False
     return True
@@ -43,11 +44,13 @@ def hold(port: int) -> socket.socket:
     """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts.
 
     Without this, two such servers could both find the port free, and then share their connections. A port that is taken
-    raises `OSError`.
+    raises `OSError`; one is not because connections of a server that has ended are still there, as `is_free` sees it.
     """
     with contextlib.ExitStack() as unless_held:
         holding = unless_held.enter_context(socket.socket())
-        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            holding.setsockopt(socket.SOL_SOCKET, option, 1)
         holding.bind((LOOPBACK, port))
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # from now on it is not free
         unless_held.pop_all()
     return holding

@@ -78,6 +78,16 @@ def test_held_port_is_free_only_for_a_server_that_shares_it() -> None:
     assert is_free(port)
 
 
+def test_port_whose_server_has_just_ended_can_be_held() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK, port), timeout=5) as client:
+            server.accept()[0].close()
+            assert client.recv(1) == b""  # the server has closed first, so its end stays in TIME_WAIT
+    assert is_free(port)
+    hold(port).close()
+
+
 def test_another_port_is_held_if_a_program_takes_the_chosen_one_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
