@@ -27,13 +27,16 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 def run_command(command: Callable[..., int], *arguments: str) -> int:
-    """Run a command and return its exit status; SIGTERM and SIGHUP end it in order, as Ctrl-C does."""
+    """Run a command and return its exit status; SIGTERM and SIGHUP end it in order, as Ctrl-C does.
+
+    What was ignored from the start stays so: `nohup` means that the end of the terminal ends nothing.
+    """
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    for number in _heeded(signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
     try:
         return command(*arguments)
     except (StackError, ImproperlyConfigured) as failure:
@@ -46,6 +49,11 @@ def run_command(command: Callable[..., int], *arguments: str) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _heeded(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Return those of the signals that are not ignored."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def up() -> int:
@@ -107,7 +115,8 @@ def _manage(environment: dict[str, str], *arguments: str) -> int:
         for process in running if number != signal.SIGINT else ():
             process.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    heeded = _heeded(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, pass_on) for number in heeded}
     try:
         running.append(subprocess.Popen(command, env=os.environ | environment))  # noqa: S603 - our own command
         status = running[0].wait()

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -92,14 +93,16 @@ sys.exit(7)
 """
 
 
+MANAGE = (
+    "import sys; from pathlib import Path; from broker_project.stack import up;"
+    "up.ROOT = Path(sys.argv[1]); sys.exit(up.run_command(lambda: up._manage({})))"
+)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_manage_lets_the_command_end_in_order(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "manage.py").write_text(ENDS_IN_ORDER)
-    runs = (
-        "import sys; from pathlib import Path; from broker_project.stack import up;"
-        "up.ROOT = Path(sys.argv[1]); sys.exit(up.run_command(lambda: up._manage({})))"
-    )
-    command = [sys.executable, "-c", runs, str(tmp_path)]
+    command = [sys.executable, "-c", MANAGE, str(tmp_path)]
     with subprocess.Popen(command, start_new_session=True) as manage:
         wait_until((tmp_path / "has begun").exists)
         if number == signal.SIGINT:
@@ -108,6 +111,28 @@ def test_manage_lets_the_command_end_in_order(number: signal.Signals, tmp_path: 
             manage.send_signal(number)
         assert manage.wait(PATIENCE_SECONDS) == 7
     assert (tmp_path / "has ended in order").exists()
+
+
+IS_TOLD_TO_END = """
+import sys, time
+from pathlib import Path
+folder = Path(__file__).parent
+(folder / "has begun").touch()
+while not (folder / "may end").exists():
+    time.sleep(0.02)
+sys.exit(7)
+"""
+
+
+def test_under_nohup_a_command_outlives_its_terminal(tmp_path: Path) -> None:
+    (tmp_path / "manage.py").write_text(IS_TOLD_TO_END)
+    command = ["nohup", sys.executable, "-c", MANAGE, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as manage:
+        wait_until((tmp_path / "has begun").exists)
+        os.killpg(manage.pid, signal.SIGHUP)  # as the end of a terminal does
+        time.sleep(0.5)
+        (tmp_path / "may end").touch()
+        assert manage.wait(PATIENCE_SECONDS) == 7
 
 
 def test_what_another_user_has_made_is_named(
