@@ -43,6 +43,8 @@ WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 """A time as browsers send it, in UTC as the page says."""
 TEXTS: Final = ("endpoint", "header_filter_string", "filter")
 """Fields of a subscription that the API takes as they are typed."""
+COMPARED: Final = ("header_filter_string", "filter_string")
+"""Fields that keep their outer blanks, since they are compared exactly."""
 LINKS: Final = "links"
 """What a client without a usable link may be guessing."""
 LISTED: Final = 100
@@ -221,13 +223,17 @@ def _created(portal: Portal, form: QueryDict) -> HttpResponse:
 
 
 def _text(form: Mapping[str, Any], name: str) -> str:
-    return str(form.get(name) or "").replace("\r\n", "\n").strip()
+    text = str(form.get(name) or "").replace("\r\n", "\n")
+    return text if name in COMPARED else text.strip()
 
 
 def _headers_in(lines: str) -> dict[str, str | None]:
     """Return the headers of lines `Name: value`. A name without a value gets None: its stored value is kept."""
-    pairs = (line.partition(":") for line in lines.splitlines() if line.strip())
-    return {name.strip(): value.strip() or None for name, _, value in pairs}
+    pairs = [line.partition(":") for line in lines.splitlines() if line.strip()]
+    found = {name.strip(): value.strip() or None for name, _, value in pairs}
+    if len(found) < len(pairs):
+        raise Refused("A header is there twice. Leave one line of each name.", 400, "Invalid input")
+    return found
 
 
 @page
