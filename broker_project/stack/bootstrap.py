@@ -57,7 +57,10 @@ COMMANDS = {
         "run manage.py with the settings and servers of the stack; ./broker manage help lists its commands",
     ),
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
-    "sizing": ("[FILE]", "say which cores, disk and machines a load needs, by measured costs; --help: its options"),
+    "sizing": (
+        "[FILE]",
+        "say what machines a load needs, by measured costs: --events N... --fan-out N --body BYTES --days N --batches",
+    ),
     "audit": ("[args...]", "check the locked packages for known vulnerabilities; arguments go to pip-audit"),
     "counts": (
         "[--places]",
