@@ -269,10 +269,12 @@ def environments(command: str, arguments: Sequence[str]) -> dict[Path, str]:
 @contextlib.contextmanager
 def only_one_at_a_time() -> Iterator[None]:
     """Hold the lock for set-up in the state folder."""
-    STATE.mkdir(exist_ok=True)
-    if not os.access(STATE, os.W_OK):
-        fail(f"{STATE} belongs to another user: run as {STATE.owner()}, or use your own clone")
-    with (STATE / "setup.lock").open("w") as lock:
+    try:
+        STATE.mkdir(exist_ok=True)
+        lock = (STATE / "setup.lock").open("w")
+    except OSError as problem:
+        fail(f"{problem.filename} cannot be written ({problem.strerror}): run as its owner, or use your own clone")
+    with lock:
         os.set_inheritable(lock.fileno(), True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -100,6 +100,15 @@ def test_caches_stay_in_the_state_folder_without_a_writable_home(
     assert Path(variables["XDG_CACHE_HOME"]).is_dir()
 
 
+def test_a_folder_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "STATE", Path("/proc/broker"))  # nobody can make it, root neither
+    with pytest.raises(SystemExit), bootstrap.only_one_at_a_time():
+        pass
+    assert "/proc/broker cannot be written (No such file or directory): run as its owner" in capsys.readouterr().err
+
+
 def test_locks_name_no_registry() -> None:
     for lock in sorted((ROOT / "requirements").iterdir()):
         text = lock.read_text()
