@@ -76,14 +76,16 @@ class StackSettings:
         return self._values.get(name) or self.store(name, secrets.token_urlsafe(size))
 
     def store(self, name: str, value: str) -> str:
-        """Store a value and return it."""
+        """Store a value and return it, once it is on disk: what is encrypted with a secret must not outlive that."""
         self._read()  # another object may have stored something meanwhile
         if self._values.get(name) != value:
             self._values[name] = value
             new = self._path.with_suffix(".new")
             new.touch(mode=0o600)
             new.write_text(json.dumps(self._values, indent=1))
+            _sync(new)
             new.replace(self._path)
+            _sync(self.folder)
         return value
 
     def stored(self, name: str) -> str:
@@ -119,6 +121,15 @@ class StackSettings:
                 "repair it, or restore it from a backup"
             )
         self._values = {name: str(value) for name, value in values.items()}
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file is on disk, or a folder's list of files."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class StackError(Exception):

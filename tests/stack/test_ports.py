@@ -1,5 +1,6 @@
 """Ports, addresses and secrets that are chosen once, and when a service counts as ready."""
 
+import os
 import socket
 import stat
 import threading
@@ -153,3 +154,10 @@ def cut_off() -> Iterator[str]:
 
 def test_worker_is_not_ready_if_redis_disconnects(cut_off: str) -> None:
     assert not any(is_listening(cut_off, "celery@worker") for _ in range(3))
+
+
+def test_what_was_chosen_is_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(Path(f"/proc/self/fd/{opened}").readlink()))
+    StackSettings(tmp_path / "stack.json", print).secret("secret key")
+    assert synced == [tmp_path / "stack.new", tmp_path], "a power cut leaves the old file, or the new one"
