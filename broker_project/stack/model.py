@@ -20,8 +20,8 @@ from broker_project.stack.folders import ROOT, STATE, StackError, StackFolder, l
 
 MODEL: Final = ROOT / "delivery" / "worker" / "line.pml"
 FOLDER: Final = STATE / "model"
-MEMORY_MB: Final = 3_500
-"""A search that needs more memory ends, and fails."""
+MEMORY_MB: Final = 8_000
+"""A search that needs more memory ends, and fails. The largest, `progress-keys`, needs 6,300 for 68 million states."""
 
 NOTHING: Final = {"CRASHES": 0, "LEASES_LOST": 0, "UNHEARD": 0, "JUMPS": 0, "RESTORES": 0}
 
@@ -78,7 +78,7 @@ def check_model() -> int:
     """Run all checks, with one line of output for each; return 1 if any failed."""
     if not (shutil.which("spin") and shutil.which("gcc")):
         raise StackError("./broker model needs spin and gcc. On Debian: apt-get install spin gcc libc6-dev")
-    say(f"checking {MODEL.relative_to(ROOT)}, which takes some minutes and a gigabyte of memory ...")
+    say(f"checking {MODEL.relative_to(ROOT)}, which takes ten minutes and up to 6.3 GB of memory ...")
     with locked(StackFolder(FOLDER).lock):
         return 0 if all([run_check(check) for check in CHECKS]) else 1  # noqa: C419 - all of them, also after a failure
 
@@ -96,7 +96,7 @@ def run_check(check: ModelCheck) -> bool:
     is_fine, states, result = judge(check, output)
     mark, seconds = "ok    " if is_fine else "FAILED", time.monotonic() - started
     print(f"{mark} {seconds:6.1f} s {states:>12,} states  {check.name}: {result}", flush=True)
-    if not is_fine and not check.finds:
+    if not is_fine and any(folder.glob("*.trail")):
         say(f"its steps: cd {folder} && spin {' '.join(definitions)} -p -g -k {MODEL.name}.trail {MODEL}")
     return is_fine
 
@@ -106,7 +106,8 @@ def judge(check: ModelCheck, output: str) -> tuple[bool, int, str]:
     found = re.search(r"^pan:\d+: +(.+)", output, re.M)
     stored = re.search(r"^ *([\d.e+]+) states, stored", output, re.M)
     is_whole = "errors: 0\n" in output and "Search not completed" not in output
-    result = found[1] if found else "nothing wrong in any order" if is_whole else "the search is not complete"
+    ended = f"it needs more than {MEMORY_MB:,} MB of memory" if "MEMLIM" in output else "the search is not complete"
+    result = found[1] if found else "nothing wrong in any order" if is_whole else ended
     return check.finds in result if check.finds else is_whole, int(float(stored[1])) if stored else 0, result
 
 

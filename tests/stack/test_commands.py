@@ -297,12 +297,12 @@ OUT_OF_MEMORY = f"pan: reached -DMEMLIM bound\n{ENDED}".replace("errors: 1", "er
             f"pan:1: depth limit reached (at depth 10)\n{ENDED}",
             (False, 57_588, "depth limit reached (at depth 10)"),
         ),
-        ("", OUT_OF_MEMORY, (False, 57_588, "the search is not complete")),
+        ("", OUT_OF_MEMORY, (False, 57_588, "it needs more than 8,000 MB of memory")),
         ("", "", (False, 0, "the search is not complete")),
         ("violated", f"pan:1: assertion violated flagged\n{ENDED}", (True, 57_588, "assertion violated flagged")),
         ("violated", f"pan:1: depth limit reached\n{ENDED}", (False, 57_588, "depth limit reached")),
         ("violated", WHOLE, (False, 28_700_000, "nothing wrong in any order")),
-        ("violated", OUT_OF_MEMORY, (False, 57_588, "the search is not complete")),
+        ("violated", OUT_OF_MEMORY, (False, 57_588, "it needs more than 8,000 MB of memory")),
     ],
 )
 def test_only_whole_searches_show_that_all_is_right(finds: str, output: str, expected: tuple[bool, int, str]) -> None:
