@@ -248,6 +248,8 @@ class MailboxReader:
             ended.wait()
 
     def _consume(self, consumer: Consumer, in_flight: InFlightMessages, ended: threading.Event) -> None:
+        # Ctrl-C may end `start` before it knows of this thread. Unless it is stopped by then, it is waited for.
+        self._ended.append(ended)
         try:
             self._run(partial(self._consume_and_acknowledge, consumer, in_flight), at_end=self.stop)
         finally:

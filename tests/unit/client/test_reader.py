@@ -343,9 +343,26 @@ def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_retur
     assert "mailbox.reader_failed" in caplog.text
 
 
+@pytest.fixture(params=[False, True], ids=["started", "starting"])
+def interrupted_reader(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, played: PlayedMailbox
+) -> PlayedMailbox:
+    """The mailbox of a reader that Ctrl-C meets when it has started its thread, or is still about to note that."""
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        real(thread)
+        if threading.current_thread() is threading.main_thread():
+            threading.Event().wait(PATIENCE_SECONDS)
+
+    if request.param:
+        monkeypatch.setattr(threading.Thread, "start", start)
+    return played
+
+
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    ended: list[int] = []
+def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(interrupted_reader: PlayedMailbox, mailbox: Mailbox) -> None:
+    played, ended = interrupted_reader, list[int]()
 
     def work(message: Message) -> None:
         interrupt()
