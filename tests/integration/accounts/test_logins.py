@@ -507,7 +507,7 @@ def test_a_first_code_is_not_guessed_either(page: Client, ann: User) -> None:
     for _ in range(MAX_FREE_FAILURES + 1):
         page.post(f"{ROOT}confirm/", {"code": "000000"})
     assert page.post(f"{ROOT}confirm/", {"code": code(ann)}).status_code == 429
-    assert len(set_up(page, ann)) == 10, "whoever has the password starts again"
+    assert len(set_up(page, ann)) == 10, "with the password, a new factor can be begun"
 
 
 def test_pauses_double_up_to_six_hours() -> None:

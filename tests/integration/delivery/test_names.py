@@ -51,7 +51,7 @@ def ask(client: HttpClient, receiver: Receiver, *hosts: str) -> None:
 
 
 def answers_of(client: HttpClient, count: int) -> list[Answer]:
-    """Wait for so many answers."""
+    """Wait until there are `count` answers, and return them."""
     answers: list[Answer] = []
 
     def are_here() -> bool:
