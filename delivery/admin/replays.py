@@ -93,7 +93,8 @@ class ReplayForm(forms.Form):
         if given.get("begin") and given.get("end") and given["begin"] >= given["end"]:
             self.add_error("end", "This must be later than the start.")
         for name in ("begin", "end"):
-            if given.get(name) and given[name].year in {MINYEAR, MAXYEAR}:  # in another time zone it may be out of range
+            # In another time zone it may be out of range.
+            if given.get(name) and given[name].year in {MINYEAR, MAXYEAR}:
                 self.add_error(name, "No delivery is of that year. Leave it empty for no limit.")
         if self.errors:
             return given
