@@ -12,7 +12,7 @@ import pycurl
 
 from broker_project.core import boot_clock
 from broker_project.core.egress import EgressPolicy
-from delivery.http.names import Names, entry_of
+from delivery.http.resolver import Resolver, entry_of
 from delivery.http.sockets import Sockets
 from delivery.http.transfer import (
     ABANDONED,
@@ -62,8 +62,8 @@ class HttpClient:
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi, self._end_late)
         self._connections = Connections()
-        self._names = Names()
-        self._sockets.act_on(self._names.bell, self._names.silence)
+        self._resolver = Resolver()
+        self._sockets.act_on(self._resolver.bell, self._resolver.read_bell)
         self._idle: list[Transfer] = []
         self._in_flight: dict[Transfer, None] = {}
         self._late_at = inf
@@ -98,8 +98,8 @@ class HttpClient:
         transfer.opened, transfer.refused_addresses = [], {}
         transfer.refused = transfer.socket_failure = ""
         transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
-        transfer.has_head = transfer.is_interim = transfer.wants_name = transfer.is_named = False
-        transfer.waits_since, transfer.looked_up_seconds = None, 0.0
+        transfer.has_head = transfer.is_interim = transfer.needs_look_up = transfer.is_looked_up = False
+        transfer.look_up_began_at, transfer.looked_up_seconds = None, 0.0
         # libcurl counts from the moment in which it begins: it gets what is left of the time.
         transfer.timeout_ms = max(1, ceil((transfer.until - now) * 1000))
         handle.setopt(pycurl.TIMEOUT_MS, transfer.timeout_ms)
@@ -177,7 +177,7 @@ class HttpClient:
         """Close sockets and descriptors; requests in flight are dropped."""
         self._multi.close()
         self._sockets.close()
-        self._names.close()
+        self._resolver.close()
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self._connections, self._egress, max_answer_bytes=self._max_answer_bytes)
@@ -185,7 +185,7 @@ class HttpClient:
     def _finished(self) -> list[Answer]:
         answers, self._ended = self._ended, []
         self._looked_at = boot_clock.since_boot()
-        for transfer, (addresses, failure) in self._names.found():
+        for transfer, (addresses, failure) in self._resolver.found():
             if failure:
                 answers.append(self._finish(transfer.handle, pycurl.E_COULDNT_RESOLVE_HOST, failure))
             else:
@@ -211,8 +211,8 @@ class HttpClient:
             for transfer in self._in_flight:
                 if transfer.was_begun:
                     transfer.extend(stall)
-                elif transfer.waits_since is not None:
-                    transfer.waits_since += stall
+                elif transfer.look_up_began_at is not None:
+                    transfer.look_up_began_at += stall
             self._late_at = min(map(late_at, self._in_flight))
         return now
 
@@ -228,7 +228,7 @@ class HttpClient:
                 transfer.refused = transfer.refused if transfer.was_begun else TOO_LATE
                 self._ended.append(self._finish(transfer.handle, ABANDONED, LEASE_ENDED))
             elif now >= late_at(transfer):
-                text = OVERDUE if transfer.waits_since is None else NOT_FOUND_IN_TIME
+                text = OVERDUE if transfer.look_up_began_at is None else NOT_FOUND_IN_TIME
                 self._ended.append(self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, text))
         self._late_at = min(map(late_at, self._in_flight), default=inf)
 
@@ -238,11 +238,11 @@ class HttpClient:
         What has not gone out because its host has no addresses yet waits for them.
         """
         transfer: Transfer = handle.transfer
-        if transfer.wants_name:
+        if transfer.needs_look_up:
             self._multi.remove_handle(handle)
-            transfer.waits_since = boot_clock.since_boot()
+            transfer.look_up_began_at = boot_clock.since_boot()
             self._late_at = min(self._late_at, late_at(transfer))
-            self._names.look_up(transfer)
+            self._resolver.look_up(transfer)
             return True
         if not transfer.is_stale:
             return False
@@ -254,40 +254,40 @@ class HttpClient:
 
     def _go_on(self, transfer: Transfer, addresses: list[str]) -> None:
         """Send what has waited for the addresses of its host; for both together it has the time to connect."""
-        assert transfer.waits_since is not None  # noqa: S101 - it has waited
-        transfer.looked_up_seconds = boot_clock.since_boot() - transfer.waits_since
+        assert transfer.look_up_began_at is not None  # noqa: S101 - it has waited
+        transfer.looked_up_seconds = boot_clock.since_boot() - transfer.look_up_began_at
         left = CONNECT_TIMEOUT_MS - ceil(transfer.looked_up_seconds * 1000)
         transfer.handle.setopt(pycurl.RESOLVE, [entry_of(transfer.request.url, addresses)])
         transfer.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left))
-        transfer.is_named = True
+        transfer.is_looked_up = True
         self._start_again(transfer)
 
     def _start_again(self, transfer: Transfer) -> None:
         self._idle.append(transfer)
-        before = transfer.burst, transfer.is_restarted, transfer.is_named, transfer.looked_up_seconds
+        before = transfer.burst, transfer.is_restarted, transfer.is_looked_up, transfer.looked_up_seconds
         self.start(transfer.token, transfer.request, until=transfer.until, lease=transfer.lease)
-        transfer.burst, transfer.is_restarted, transfer.is_named, transfer.looked_up_seconds = before
+        transfer.burst, transfer.is_restarted, transfer.is_looked_up, transfer.looked_up_seconds = before
         self._started -= 1
 
     def _finish(self, handle: Any, number: int, text: str) -> Answer:
         """Return what came of a request; `number` is libcurl's error, 0 for none."""
         transfer: Transfer = handle.transfer
         status = handle.getinfo(pycurl.RESPONSE_CODE)
-        if transfer.waits_since is not None:
-            transfer.looked_up_seconds = boot_clock.since_boot() - transfer.waits_since
+        if transfer.look_up_began_at is not None:
+            transfer.looked_up_seconds = boot_clock.since_boot() - transfer.look_up_began_at
         duration_ms = round((handle.getinfo(pycurl.TOTAL_TIME) + transfer.looked_up_seconds) * 1000)
         answer = Answer(transfer.token, status, bytes(transfer.head), bytes(transfer.body), duration_ms)
         if (number or not status) and (failure := transfer.failure(number, text, status)):
             answer.status, answer.body, answer.failure = 0, b"", failure
         if transfer.is_restarted:
             handle.setopt(pycurl.FRESH_CONNECT, 0)
-        if transfer.is_named:  # it would tell libcurl the same addresses with each later request
+        if transfer.is_looked_up:  # it would tell libcurl the same addresses with each later request
             handle.unsetopt(pycurl.RESOLVE)
             handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
-        if transfer.waits_since is None:
+        if transfer.look_up_began_at is None:
             self._multi.remove_handle(handle)
         else:
-            self._names.forget(transfer)
+            self._resolver.forget(transfer)
         del self._in_flight[transfer]
         if transfer.burst == self._burst - 1:
             self._unanswered -= 1
@@ -301,6 +301,6 @@ class HttpClient:
 def late_at(transfer: Transfer) -> float:
     """Return the time since boot at which the client ends a request, if nothing else has."""
     overdue = transfer.until + OVERDUE_SECONDS
-    if transfer.waits_since is not None:
-        overdue = min(overdue, transfer.waits_since + CONNECT_TIMEOUT_MS / 1000)
+    if transfer.look_up_began_at is not None:
+        overdue = min(overdue, transfer.look_up_began_at + CONNECT_TIMEOUT_MS / 1000)
     return overdue if transfer.lease is None else min(overdue, transfer.lease.lease_ends_at)

@@ -1,7 +1,7 @@
 """Look-ups of host names, each in a thread of its own.
 
-libcurl has twenty threads for all look-ups of a client. Names whose name server does not answer would keep those, and
-no other name would be found.
+libcurl has twenty threads for all look-ups of a client. Names whose name server does not answer
+would keep those, and no other name would be found.
 """
 
 import os
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """Why there are none."""
 
 
-class Names:
+class Resolver:
     """The look-ups that one client's requests wait for; belongs to the client's thread. Of a name there is one."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Names:
             self._go_on()
         return found
 
-    def silence(self) -> None:
+    def read_bell(self) -> None:
         """Read the bell."""
         os.eventfd_read(self.bell)
 

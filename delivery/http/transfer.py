@@ -181,11 +181,11 @@ class Transfer:
     is_stale: bool
     """Whether it was not sent over a kept connection, and may be over a new one."""
     is_restarted: bool
-    wants_name: bool
+    needs_look_up: bool
     """Whether it was not sent because its host has to be looked up."""
-    is_named: bool
+    is_looked_up: bool
     """Whether that was done."""
-    waits_since: float | None
+    look_up_began_at: float | None
     """Time since boot at which that began, while it lasts."""
     looked_up_seconds: float
     """How long that took."""
@@ -221,8 +221,8 @@ class Transfer:
 
     def begin_look_up(self) -> int:
         """Refuse that libcurl looks up a name, of which it has no connection and no addresses: the client does."""
-        self.wants_name = not self.is_named and has_to_be_found(host_of(self.request.url))
-        return int(self.wants_name)
+        self.needs_look_up = not self.is_looked_up and has_to_be_found(host_of(self.request.url))
+        return int(self.needs_look_up)
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
         """Return a socket for an address of the host; none if it is not allowed: libcurl tries the next one."""

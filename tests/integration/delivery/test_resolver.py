@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             is_over.wait()
         return real(HERE, *given, **options)
 
-    monkeypatch.setattr("delivery.http.names.socket.getaddrinfo", look_up)
+    monkeypatch.setattr("delivery.http.resolver.socket.getaddrinfo", look_up)
     yield seen
     is_over.set()
 
