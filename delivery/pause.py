@@ -15,9 +15,8 @@ from subscriptions.models.subscriptions import PausedBy
 from subscriptions.names import OWN_EVENTS
 
 _OF_THESE: Final = """s.id = ANY(%(subscriptions)s) AND s.kind <> 'SYNC' AND s.paused_by = ANY(%(paused_by)s)
-     AND (s.paused_by <> 'BACKFILL' OR NOT EXISTS (
-       SELECT FROM delivery_replay r
-        WHERE r.subscription_id = s.id AND r.kind = 'BACKFILL' AND r.finished_at IS NULL))
+     AND NOT EXISTS (SELECT FROM delivery_replay r
+                      WHERE r.subscription_id = s.id AND r.kind = 'BACKFILL' AND r.finished_at IS NULL)
    ORDER BY s.id FOR NO KEY UPDATE OF s),"""
 _SUSPENDED_SINCE: Final = """s.paused_by = 'POLICY' AND (s.id, s.paused_since) IN (
          SELECT * FROM unnest(%(subscriptions)s::bigint[], %(since)s::timestamptz[]))
@@ -83,12 +82,12 @@ class Backfilling(Exception):
 
 
 def pause(subscription_ids: Sequence[int], *, reason: str) -> list[int]:
-    """Pause subscriptions that are not paused by hand or by a backfill; return the ids of those."""
+    """Pause subscriptions that are not being backfilled, nor paused by hand or a backfill; return the ids of those."""
     return _change(PAUSE, "PAUSED", reason, subscription_ids, paused_by=["", str(PausedBy.POLICY)])
 
 
 def resume(subscription_ids: Sequence[int], *, reason: str = "") -> list[int]:
-    """Resume paused subscriptions, unless a backfill that has not ended paused them; return the ids of those."""
+    """Resume paused subscriptions that are not being backfilled; return the ids of those."""
     return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=PausedBy.values)
 
 
