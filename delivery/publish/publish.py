@@ -228,17 +228,20 @@ def publish_together(publications: Sequence[Publication], terms: PublishTerms) -
     """Publish each as `publish` does, in one transaction; return its answers, or the exception that it ended with."""
     answers = together(partial(_publish, terms=terms), publications) if publications else []
     if message_log.isEnabledFor(INFO):
-        for one, answer in zip(publications, answers, strict=True):
-            _log_published(one.messages, () if isinstance(answer, Exception) else answer)
+        if transaction.get_connection().in_atomic_block:  # which may still be rolled back
+            transaction.on_commit(partial(_log_published, publications, answers), robust=True)
+        else:
+            _log_published(publications, answers)
     return answers
 
 
-def _log_published(messages: Sequence[NewMessage], answers: Sequence[Accepted]) -> None:
-    for message, answer in zip(messages, answers, strict=bool(answers)):
-        if not answer.replayed:
-            about = {"event_type": message.event_type, "publisher_id": message.publisher_id}
-            counts = {"outcome": str(answer.outcome), "deliveries": answer.deliveries}
-            message_log.info("message.published", message_id=answer.id, **about, **counts)
+def _log_published(publications: Sequence[Publication], answers: Sequence[list[Accepted] | Exception]) -> None:
+    for one, accepted in zip(publications, answers, strict=True):
+        for message, answer in () if isinstance(accepted, Exception) else zip(one.messages, accepted, strict=True):
+            if not answer.replayed:
+                about = {"event_type": message.event_type, "publisher_id": message.publisher_id}
+                counts = {"outcome": str(answer.outcome), "deliveries": answer.deliveries}
+                message_log.info("message.published", message_id=answer.id, **about, **counts)
 
 
 def _publish(publications: Sequence[Publication], terms: PublishTerms) -> Sequence[list[Accepted] | Exception]:

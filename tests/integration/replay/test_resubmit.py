@@ -2,22 +2,28 @@
 
 import base64
 import contextlib
+import logging
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import transaction
 from django.test import Client
+from structlog.testing import capture_logs
 
 from broker_project.stack.load.receiver import Receiver
 from delivery.maintenance.partitions import leaf_of, today
 from delivery.models import Delivery, Lane, Message, QueueGroup
+from delivery.publish import publish as publishing
 from delivery.publish.errors import PayloadTooLarge
 from delivery.publish.publish import publish_terms
+from delivery.publish.store import Accepted
+from delivery.replay.backfill_job import begin
 from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
-from subscriptions.models import EventKind, Publisher, Subscription
+from subscriptions.models import EventKind, Publisher, Status, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, problem_of, publish
+from tests.support.database import in_parallel
 from tests.support.replays import BODY, end_open, republish
 
 pytestmark = pytest.mark.behaviour("5.8")
@@ -248,6 +254,24 @@ def test_a_message_with_a_routed_copy_is_not_published_again(unheard_publisher: 
         assert problem_of(republish(client_of(), pk)) == (409, "not_resubmittable")
     assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
     assert broker.statuses(wanted) == ["PENDING"]
+
+
+@pytest.mark.behaviour("2.14")
+def test_a_copy_that_a_backfill_undoes_which_began_meanwhile_is_not_logged(
+    unheard_publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = factories.subscription(event_type=Message.objects.get().event_type, status=Status.INACTIVE)
+
+    def publish_and_begin(*arguments: Any) -> list[Accepted]:
+        accepted = publishing.publish(*arguments)
+        in_parallel(1, lambda: begin(late.pk, since=None, created_by="test"))
+        return accepted
+
+    monkeypatch.setattr("delivery.replay.resubmit.publish", publish_and_begin)
+    monkeypatch.setattr(logging.getLogger("messages"), "isEnabledFor", lambda _: True)
+    with capture_logs() as logged:
+        assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
+    assert "message.published" not in {one["event"] for one in logged}
 
 
 @pytest.mark.behaviour("2.14", "1.2")
