@@ -22,6 +22,7 @@ from delivery.replay import replay_job
 from delivery.replay.eligibility import MAX_PACE, REPLAYABLE, RESUBMITTABLE, NothingToReplay, Selection
 from delivery.replay.replay_job import ReplayFinished
 from delivery.statuses import DeliveryStatus
+from subscriptions.edit import StillInUse
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SEAL_SECONDS: Final = 3600
@@ -234,7 +235,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         icon="cancel",
         variant=theme.ActionVariant.DANGER,
         dialog=dialog("Cancel this replay?", CANCELLING, "Cancel replay", variant=theme.ActionVariant.DANGER),
-        refusals=(ReplayFinished,),
+        refusals=(ReplayFinished, StillInUse),
         offered=lambda replay: replay.finished_at is None and replay.state != ReplayState.CANCELLING,
     )
     def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:

@@ -214,7 +214,7 @@ def selection_of(asked: Mapping[str, Any]) -> eligibility.Selection:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
-@_operation(permissions.MayReceive, request=None, responses=ReplaySerializer, problems=["finished"])
+@_operation(permissions.MayReceive, request=None, responses=ReplaySerializer, problems=["finished", "still_in_use"])
 def cancel_replay(request: Request, id: int) -> Response:
     """Cancel a replay; the deliveries that it has created stay.
 

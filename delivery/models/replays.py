@@ -110,9 +110,9 @@ class Replay(models.Model):
     earlier publishes have ended.
     """
     sliced_at = models.DateTimeField(null=True, blank=True)
-    """Of a replay: since when its pace counts. Of a backfill that waits: since when it waits for `transactions`."""
+    """Of a replay: since when its pace counts."""
     transactions = ArrayField(models.TextField(), null=True, blank=True)
-    """Of a backfill that waits: PostgreSQL's virtual ids of those that may have published before it began."""
+    """Of a backfill: PostgreSQL's virtual ids of those that may have published before; None until it waits for them."""
     reason = models.TextField(blank=True, default="", db_default="")
     """Why it failed, was cancelled or made fewer than were counted."""
     created_by = models.CharField(max_length=255, blank=True, default="", db_default="")

@@ -67,7 +67,7 @@ NEXT: Final = f"{KEPT} SELECT id, is_wanted, size FROM stretch ORDER BY id LIMIT
 
 WAIT: Final = """
 UPDATE delivery_replay
-   SET sliced_at = clock_timestamp(), updated_at = clock_timestamp(), transactions = ARRAY(
+   SET updated_at = clock_timestamp(), transactions = ARRAY(
      SELECT l.virtualxid FROM pg_locks l JOIN pg_stat_activity a USING (pid)
       WHERE l.locktype = 'virtualxid' AND a.datname = current_database() AND a.backend_type = 'client backend'
         AND l.pid <> pg_backend_pid())
@@ -244,13 +244,12 @@ the number of messages without a delivery, of those that have one now, and the i
 """
 
 TAKE: Final = f"""
-SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, sliced_at, event_types,
-       newest_id, (created_at AT TIME ZONE 'UTC')::date - 1
+SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, event_types, newest_id,
+       transactions IS NOT NULL, (created_at AT TIME ZONE 'UTC')::date - 1
   FROM delivery_replay
  WHERE finished_at IS NULL AND kind = 'BACKFILL' AND {DUE}
-   AND (state <> 'CANCELLING'
-        OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
-   AND (state NOT IN ('WAITING', 'CANCELLING') OR sliced_at IS NULL OR NOT EXISTS (
+   AND (state <> 'CANCELLING' OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
+   AND (state <> 'WAITING' OR NOT EXISTS (
      SELECT FROM pg_locks l WHERE l.locktype = 'virtualxid' AND l.virtualxid = ANY (transactions)))
  ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
@@ -258,12 +257,6 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
 
 A job being cancelled is taken a little later, so that what is being sent is settled in between.
 """
-
-UP_TO: Final = """
-SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM delivery_delivery_id_seq) END
-  FROM subscriptions_subscription WHERE id = %(subscription)s FOR NO KEY UPDATE
-"""
-"""The newest delivery to cancel: if the subscription was activated again, later ones are its own."""
 
 STILL_ENDING: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_timestamp() WHERE id = %s"
 
@@ -291,9 +284,9 @@ class _Job(NamedTuple):
     since: dt.datetime | None
     cursor: int
     reason: str
-    sliced_at: dt.datetime | None
     event_types: list[int] | None
     newest: int | None
+    has_waited: bool
     first_day: dt.date
     """The subscription's deliveries ended on that day or later."""
 
@@ -310,18 +303,16 @@ def _go_on(job: _Job, now: dt.datetime | None) -> None:
         _reserve(job, now)
     elif job.state == ReplayState.FILING:
         _slice(job, now)
-    elif job.sliced_at is None:
+    elif job.state == ReplayState.CANCELLING:
+        cancelled = cancel_slice(job.subscription_id, newest=job.cursor, reason=job.reason)
+        rows(STILL_ENDING if cancelled.found else ENDED, [job.id])
+    elif not job.has_waited:
         rows(WAIT, [job.id])
-    elif job.state == ReplayState.WAITING:
-        # Later messages, and those of later event types, found the subscription themselves.
+    else:  # later messages, and those of later event types, found the subscription themselves
         last = newest_message_id()
         event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
         before = published_before(job.since)
         rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
-    else:  # no transaction is left that published for the subscription while it was ACTIVE
-        ((newest,),) = rows(UP_TO, {"subscription": job.subscription_id, "cursor": job.cursor})
-        cancelled = cancel_slice(job.subscription_id, newest=newest, reason=job.reason)
-        rows(STILL_ENDING if cancelled.found else ENDED, [job.id])
 
 
 def _reserve(job: _Job, now: dt.datetime | None) -> None:

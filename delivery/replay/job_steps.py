@@ -70,7 +70,7 @@ def step(take: LiteralString, do: Callable[..., object]) -> int:
 FAIL: Final = """
 WITH failed AS (
   UPDATE delivery_replay
-     SET state = 'FAILED', finished_at = clock_timestamp(), reason = %(reason)s, sliced_at = NULL, failures = 0,
+     SET state = 'FAILED', finished_at = clock_timestamp(), reason = %(reason)s, failures = 0,
          updated_at = clock_timestamp()
    WHERE {which} AND finished_at IS NULL AND state <> 'CANCELLING'
   RETURNING kind, subscription_id)
@@ -79,25 +79,6 @@ UPDATE subscriptions_subscription s
   FROM failed WHERE failed.kind = 'BACKFILL' AND s.id = failed.subscription_id AND s.paused_by = 'BACKFILL'
 """
 """The subscription of a backfill stays paused until somebody resumes it (contract 1.6)."""
-
-CANCEL: Final = """
-WITH ended AS (
-  UPDATE delivery_replay
-     SET state = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN 'CANCELLED' ELSE 'CANCELLING' END,
-         finished_at = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN clock_timestamp() END,
-         cursor_id = CASE WHEN kind = 'REPLAY' OR state = 'COUNTING' THEN cursor_id
-                          ELSE (SELECT last_value FROM delivery_delivery_id_seq) END,
-         reason = %(reason)s, sliced_at = NULL, failures = 0, updated_at = clock_timestamp()
-   WHERE id = %(id)s AND finished_at IS NULL AND state <> 'CANCELLING'
-  RETURNING id, state, subscription_id),
-inactivated AS (
-  UPDATE subscriptions_subscription s SET status = 'INACTIVE', updated_at = clock_timestamp()
-    FROM ended WHERE ended.state = 'CANCELLING' AND s.id = ended.subscription_id)
-SELECT id FROM ended
-"""
-"""The subscription of a backfill is INACTIVE again, as before it, and the workers cancel its deliveries: see
-`backfill_job`. It stays paused until all is cancelled: if it is activated before, it gets none of it.
-"""
 
 ENDED: Final = f"""
 WITH ended AS (

@@ -6,12 +6,13 @@ from typing import Any, Final, LiteralString, NamedTuple
 from django.conf import settings
 from django.db import transaction
 
-from broker_project.core.db import rows
+from broker_project.core.db import RowLocked, rows
 from delivery.models import Replay, ReplayState
 from delivery.replay import job_steps
 from delivery.replay.eligibility import Selection
-from delivery.replay.job_steps import CANCEL, DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, step
+from delivery.replay.job_steps import DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, step
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
+from subscriptions.edit import LOCK_TIMEOUT, WAIT_FOR_PUBLISHERS, StillInUse
 
 IN_TIME: Final = """
        {row}.status = ANY(%(statuses)s::text[]) AND {row}.finished_at <= %(until)s::timestamptz
@@ -160,8 +161,30 @@ UPDATE delivery_replay
 """Deliveries that are not wanted do not count towards the pace."""
 
 
-LOCK: Final = "SELECT id FROM delivery_replay WHERE id = %s FOR UPDATE"
-"""Waits for a step that is under way: what is published until it has ended is cancelled with a backfill, too."""
+LOCK: Final = """
+SELECT kind = 'REPLAY' OR state = 'COUNTING' FROM delivery_replay
+ WHERE id = %s AND finished_at IS NULL AND state <> 'CANCELLING' FOR UPDATE
+"""
+"""Waits for a step that is under way. Returns whether the subscription is as it was before the job."""
+CANCEL: Final = """
+UPDATE delivery_replay
+   SET state = 'CANCELLED', finished_at = clock_timestamp(), reason = %(reason)s, failures = 0,
+       updated_at = clock_timestamp()
+ WHERE id = %(id)s
+"""
+CANCEL_BACKFILL: Final = """
+WITH cancelled AS (
+  UPDATE delivery_replay
+     SET state = 'CANCELLING', cursor_id = (SELECT last_value FROM delivery_delivery_id_seq), reason = %(reason)s,
+         failures = 0, updated_at = clock_timestamp()
+   WHERE id = %(id)s RETURNING subscription_id)
+UPDATE subscriptions_subscription s SET status = 'INACTIVE', updated_at = clock_timestamp()
+  FROM cancelled WHERE s.id = cancelled.subscription_id
+"""
+"""The subscription is INACTIVE again, as before, and the workers cancel its deliveries up to now: see `backfill_job`.
+
+It stays paused until that is done: if it is activated before, it gets none of it.
+"""
 
 
 class ReplayFinished(Exception):
@@ -209,12 +232,25 @@ def _snapshot() -> Snapshot:
 def cancel(replay_id: int, *, reason: str) -> None:
     """End a replay, whose new deliveries stay; or a backfill, whose deliveries are cancelled.
 
-    May be repeated; raises `ReplayFinished` if it has ended otherwise.
+    May be repeated.
+
+    Raises:
+        ReplayFinished: it has ended otherwise.
+        StillInUse: a publish that may have chosen the backfill's subscription takes long.
     """
-    with transaction.atomic():
-        rows(LOCK, [replay_id])
-        if rows(CANCEL, {"id": replay_id, "reason": reason}):
-            return
+    which = {"id": replay_id, "reason": reason}
+    try:
+        with transaction.atomic():
+            for (is_as_before,) in rows(LOCK, [replay_id]):
+                if is_as_before:
+                    rows(CANCEL, which)
+                else:
+                    rows(LOCK_TIMEOUT)
+                    rows(WAIT_FOR_PUBLISHERS)  # of what they store by then all is cancelled
+                    rows(CANCEL_BACKFILL, which)
+                return
+    except RowLocked as busy:
+        raise StillInUse("Something that publishes or changes subscriptions takes long; try again.") from busy
     state = Replay.objects.values_list("state", flat=True).filter(pk=replay_id).first()
     if state not in {ReplayState.CANCELLED, ReplayState.CANCELLING}:
         raise ReplayFinished(f"It is {state}; what it has made can be cancelled by its subscription.")

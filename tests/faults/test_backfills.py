@@ -69,7 +69,6 @@ def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Repor
         ask(load.broker, f"{ended}/cancel")
         kill_one(load)
         load.wait_for(AFTERWARDS)
-        assert load.broker.get(ended)["state"] == "CANCELLING"
     kills = 1 + kill_until("CANCELLED", load, ended)
     assert (late.exchanges, load.broker.has_finished([subscribed])) == ([], True)
 

@@ -2,8 +2,9 @@
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from delivery.models import ClockJump, Delivery, Message, Replay, ReplayState
 from delivery.pause import pause
 from delivery.publish import publish as publishing
 from delivery.publish.store import Accepted, store
-from delivery.replay import backfill_job, job_steps
+from delivery.replay import backfill_job, job_steps, replay_job
 from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.filters import document
@@ -91,8 +92,6 @@ def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "ps
     live = broker.publish_numbered(kind, 2, first=3)
     for _ in range(5):
         go_on()
-    Replay.objects.update(sliced_at=Now() - timedelta(hours=1))  # the database's clock was set back meanwhile
-    go_on()
     assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, live)
     elsewhere.execute(
         "INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
@@ -105,10 +104,9 @@ def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "ps
     assert replays.bodies_of(one) == [*old, b"late", *live]
 
 
-def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
-    kind: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = broker.publish_numbered(kind, 3)
+@contextmanager
+def publishing_late(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
+    """Publish a message whose subscriptions are chosen first; it is stored when this is called, or at the end."""
     has_chosen, may_store = threading.Event(), threading.Event()
 
     def store_later(*arguments: Any, **options: Any) -> list[Accepted]:
@@ -116,18 +114,32 @@ def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
         may_store.wait()
         return store(*arguments, **options)
 
-    monkeypatch.setattr(publishing, "store", store_later)
-    with ThreadPoolExecutor(1) as publisher:
-        late = publisher.submit(do_and_disconnect, lambda: broker.publish_bodies(kind, b"late"))
+    with ThreadPoolExecutor(1) as publisher, monkeypatch.context() as later:
+        later.setattr(publishing, "store", store_later)
+        late = publisher.submit(do_and_disconnect, lambda: broker.publish_bodies(kind, b"late", ttl=3600.0))
         has_chosen.wait()
+        later.undo()
+
+        def store_it() -> None:
+            may_store.set()
+            late.result()
+
+        try:
+            yield store_it
+        finally:
+            store_it()
+
+
+def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = broker.publish_numbered(kind, 3)
+    with publishing_late(kind, monkeypatch):
         one = replays.new(kind)
         backfill = replays.start_backfill(one)
         for _ in range(5):
             go_on()
-        state, bodies = replays.state_of(backfill), replays.bodies_of(one)
-        may_store.set()
-        late.result()
-    assert (state, bodies) == (ReplayState.WAITING, [])
+        assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, [])
     replays.run_backfill(backfill)
     assert replays.bodies_of(one) == [*old, b"late"]
 
@@ -550,22 +562,22 @@ def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receive
     assert problem_of(refused) == (409, "not_new")
 
 
-def test_a_cancelled_backfill_waits_for_publishers_too(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
-    broker.publish_numbered(kind, 3)
+def test_a_publish_that_has_chosen_it_before_it_is_cancelled_is_cancelled_too(
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = replays.new(kind)
-    cancelled = replays.start_filing(one)
-    elsewhere.execute(
-        "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
-        " SELECT max(id), %s, %s, 'PENDING', 4 FROM delivery_message",
-        [broker.line_of(one.subscriber).pk, one.pk],
-    )
-    cancel(cancelled.pk, reason="unwanted")
-    for _ in range(5):
-        go_on()
-    assert replays.state_of(cancelled) == ReplayState.CANCELLING
-    elsewhere.commit()
-    replays.run_backfill(cancelled)
-    assert broker.statuses(one) == ["CANCELLED"]
+    backfill = replays.start_filing(one)
+    with publishing_late(kind, monkeypatch) as publish_it:
+        with monkeypatch.context() as impatient:
+            impatient.setattr(replay_job, "LOCK_TIMEOUT", "SET LOCAL lock_timeout = '50ms'")
+            refused = client_of().post(f"/api/v1/replays/{backfill.pk}/cancel")
+        assert (problem_of(refused), replays.state_of(backfill)) == ((409, "still_in_use"), ReplayState.FILING)
+        with in_other_thread(lambda: cancel(backfill.pk, reason="unwanted")):
+            publish_it()
+    broker.activate(one)
+    broker.publish_bodies(kind, b"since")
+    replays.run_backfill(backfill)
+    assert (replays.bodies_of(one), broker.statuses(one)) == ([b"since"], ["CANCELLED", "PENDING"])
 
 
 def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind: EventType, receiver: Receiver) -> None:
