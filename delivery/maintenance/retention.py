@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 NEEDED: Final = """
 SELECT {columns} FROM {leaf} m
  WHERE m.id IN (SELECT d.message_id FROM delivery_open d
-                 WHERE d.closed_on = '9999-12-31' AND d.message_id >= {low} AND d.message_id < {high})
+                 WHERE d.closed_on = '9999-12-31' AND d.message_id >= {low} AND d.message_id < {high}{part})
 """
 
 LOCK_WAIT: Final = "30ms"
@@ -70,7 +70,7 @@ TRIES: Final = 10
 PAUSE_SECONDS: Final = 0.5
 """Between two tries, for those that waited to continue."""
 COPY_SECONDS: Final = 600
-"""How long copying what is kept may take; nothing waits for it."""
+"""How long copying a part of what is kept may take; nothing waits for it."""
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
 GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
@@ -120,22 +120,31 @@ def days_kept() -> list[dt.date]:
 
 
 def make_room(cursor: CursorWrapper, day: dt.date) -> None:
-    """Create an empty table for the messages of `day` that are to be kept, if any; commit before it is filled.
+    """Create a table for the messages of `day` that are needed, if any; commit before it is filled.
 
     Rows of a table created in the same transaction may skip the write-ahead log. Then they are synced to disk before
     the commit, and everyone would wait for that.
     """
     kept = _room_of(day)
-    cursor.execute(f"DROP TABLE IF EXISTS {kept}")  # an earlier try may have left it
-    if exists(cursor, leaf_of(MESSAGES, day)) and _is_needed(cursor, day):
+    if not exists(cursor, kept) and exists(cursor, leaf_of(MESSAGES, day)) and _is_needed(cursor, day):
         low, high = ids_of(day)
         partitions.create_leaf(cursor, MESSAGES, kept)
         # Says what attaching would have to look for.
         cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
 
 
-def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
-    """Copy the messages of `day` that unfinished deliveries need to their table, without stopping readers.
+def copy_part(cursor: CursorWrapper, day: dt.date) -> int:
+    """Copy the next messages of `day` that unfinished deliveries need to their table; return how many."""
+    kept = _room_of(day)
+    if not exists(cursor, kept):
+        return 0
+    part = f" AND d.message_id > (SELECT COALESCE(max(id), 0) FROM {kept}) ORDER BY d.message_id LIMIT {SLICE}"
+    cursor.execute(f"INSERT INTO {kept} {_needed('m.*', day, part)}")
+    return int(cursor.rowcount)
+
+
+def copy_rest(cursor: CursorWrapper, day: dt.date) -> str | None:
+    """Copy what is not copied yet of the messages of `day` that are needed; return their table, if there are any.
 
     Until the transaction ends, no message can be added to that day, or locked for a new delivery.
     """
@@ -143,11 +152,11 @@ def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
     if not exists(cursor, leaf):
         return None
     cursor.execute(f"LOCK TABLE ONLY {leaf} IN EXCLUSIVE MODE")
-    if not (exists(cursor, kept) and _is_needed(cursor, day)):
-        make_room(cursor, day)  # what is needed may have changed meanwhile
-    if not exists(cursor, kept):
+    if not _is_needed(cursor, day):
+        cursor.execute(f"DROP TABLE IF EXISTS {kept}")
         return None
-    cursor.execute(f"INSERT INTO {kept} {_needed('m.*', day)}")
+    make_room(cursor, day)  # what is needed may have changed meanwhile
+    cursor.execute(f"INSERT INTO {kept} {_needed('m.*', day)} AND NOT EXISTS (SELECT FROM {kept} k WHERE k.id = m.id)")
     return kept
 
 
@@ -175,9 +184,9 @@ def _is_needed(cursor: CursorWrapper, day: dt.date) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def _needed(columns: str, day: dt.date) -> str:
+def _needed(columns: str, day: dt.date, part: str = "") -> str:
     low, high = ids_of(day)
-    return NEEDED.format(columns=columns, leaf=leaf_of(MESSAGES, day), low=low, high=high)
+    return NEEDED.format(columns=columns, leaf=leaf_of(MESSAGES, day), low=low, high=high, part=part)
 
 
 PAST: Final = """
@@ -251,12 +260,16 @@ def _transaction() -> Iterator[CursorWrapper | None]:
 
 
 def _is_prepared(day: dt.date) -> bool:
-    """Return whether something of `day` can be dropped now, after preparing it."""
+    """Return whether something of `day` can be dropped now, after copying what is needed; each part stays copied."""
     with _transaction() as cursor:
         if cursor is None or (_leaves(cursor, day) == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day)):
             return False
         make_room(cursor, day)
-        return True
+    copied: int | None = 1
+    while copied:
+        with _transaction() as cursor:
+            copied = copy_part(cursor, day) if cursor else None
+    return copied == 0
 
 
 def _drop_leaves(day: dt.date) -> float | None:
@@ -265,7 +278,7 @@ def _drop_leaves(day: dt.date) -> float | None:
         if cursor is None:
             return None
         leaves = _leaves(cursor, day)
-        kept = copy_of_needed(cursor, day)
+        kept = copy_rest(cursor, day)
         _lock([*TABLES, *leaves])
         locked = time.monotonic()
         for leaf in leaves:

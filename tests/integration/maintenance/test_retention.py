@@ -356,15 +356,19 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
     past: dt.date, wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     monkeypatch.setattr(retention, "TRIES", 2)
-    published_on(past, wanted, b"needed")
+    monkeypatch.setattr(retention, "SLICE", 1)
+    published_on(past, wanted, b"needed", b"needed too")
     before = leaves(past)
     with elsewhere.transaction(), structlog.testing.capture_logs() as told:
         elsewhere.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
         assert drop() == []
         assert {*before} <= {*leaves(past)}
     assert [one["event"] for one in told if one["event"].startswith("storage_day")] == ["storage_day.in_use"]
+    ((now,),) = execute("SELECT pg_current_xact_id()::text::bigint")
     assert drop() == [past]
     assert leaves(past) == [leaf_of("delivery_message", past)]
+    copied = execute("SELECT xmin::text::bigint < %s FROM delivery_message", [now])
+    assert copied == [(True,)] * 2, "they were copied the first time"
 
 
 def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
