@@ -33,15 +33,9 @@ CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> '
 CREATE INDEX message_copy ON delivery_message (copy_of) WHERE copy_of IS NOT NULL;
 ALTER TABLE delivery_line SET (fillfactor = 50, {vacuum}), DROP CONSTRAINT delivery_line_pkey, ADD PRIMARY KEY (id, epoch);
 
--- Each partition has its own check, which is half as long: the server parses a check for every statement.
-ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed;
-
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)
-  WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
-        {vacuum}, autovacuum_analyze_threshold = 2000000000,
-        -- Pages are kept: giving them back takes a lock that stops everybody, and the next burst needs them again.
-        vacuum_truncate = false);
-
+  WITH (fillfactor = 50, autovacuum_vacuum_threshold = 20000, {churn});
+-- Each partition has a check of its own, which is short: the server parses it for every statement.
 ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_or_filed CHECK (
   status = ANY ({unfinished}) AND (status = 'HELD') = (waits_for = 'RELEASE')
   AND (fetched_until IS NOT NULL) = (waits_for = 'RETURN') AND (due_at IS NOT NULL) = (waits_for = 'RETRY'));
@@ -55,7 +49,7 @@ CREATE INDEX delivery_open_waits_for ON delivery_open (waits_for, subscription_i
 -- statements speak of the moment and not of what they wait for, so that none that sends takes to the last one.
 CREATE INDEX delivery_open_line ON delivery_open (subscription_id, line_id, due_at, id)
   WHERE due_at IS NOT NULL OR waits_for = 'RELEASE';
--- What is HELD, whose subscription it may be.
+-- What is HELD, of any subscription.
 CREATE INDEX delivery_open_release ON delivery_open (id) WHERE waits_for = 'RELEASE';
 -- Delayed deliveries by the time at which they begin, and those with a time to live by the time at which they expire:
 -- each index has the next one first. LIKE keeps the planner from using another index for the statement that begins
@@ -75,19 +69,10 @@ CREATE INDEX delivery_open_untried ON delivery_open (subscription_id) WHERE due_
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
 -- Compressing a long list of ids would take longer than all else that is done for its page.
-ALTER TABLE delivery_pageread SET (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0,
-                                   autovacuum_vacuum_threshold = 5000, {vacuum},
-                                   autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
-ALTER TABLE delivery_hold SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-                               {vacuum}, autovacuum_analyze_threshold = 2000000000,
-                               vacuum_truncate = false);
-ALTER TABLE delivery_announcement SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-                                       {vacuum}, autovacuum_analyze_threshold = 2000000000,
-                                       vacuum_truncate = false);
-
-ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
-                                     autovacuum_vacuum_threshold = 20000, {vacuum},
-                                     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
+ALTER TABLE delivery_pageread SET (toast_tuple_target = 8160, autovacuum_vacuum_threshold = 5000, {churn});
+ALTER TABLE delivery_hold SET (autovacuum_vacuum_threshold = 5000, {churn});
+ALTER TABLE delivery_announcement SET (autovacuum_vacuum_threshold = 5000, {churn});
+ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_threshold = 20000, {churn});
 
 -- One place decides which changes of a status are legal (contract 10.2), and every other change is refused. The mark
 -- of each delivery is not looked at: the server parses the condition for every statement, and all these names take longer
@@ -165,8 +150,6 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER lines AFTER INSERT ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION give_subscriber_its_lines();
-INSERT INTO delivery_line (subscriber_id, lane)
-  SELECT id, lane FROM subscriptions_subscriber CROSS JOIN (VALUES ('main'), ('retry')) AS lanes (lane) ORDER BY id, lane;
 
 -- A subscription with a rate limit has its pace from then on: without one it would never be sent.
 ALTER TABLE delivery_pace
@@ -181,7 +164,6 @@ BEGIN
 END $$;
 CREATE TRIGGER pace AFTER INSERT OR UPDATE OF rate_limit ON subscriptions_subscription FOR EACH ROW
   WHEN (NEW.rate_limit IS NOT NULL) EXECUTE FUNCTION give_subscription_its_pace();
-INSERT INTO delivery_pace (subscription_id) SELECT id FROM subscriptions_subscription WHERE rate_limit IS NOT NULL;
 
 -- A switch to PULL ends a suspension: told like every other end of one, in the transaction that ends it (contract 5.7).
 CREATE FUNCTION tell_that_suspension_is_over() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -275,15 +257,15 @@ VACUUM = "autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 200
 """Of tables whose rows come and go: while a snapshot keeps all that has died, `autovacuum` reads them again and again and
 removes nothing. 2,000 pages take it 10 to 25 ms, and then it pauses. What it can remove still goes fast enough.
 """
+CHURN = f"""autovacuum_vacuum_scale_factor = 0, autovacuum_analyze_threshold = 2000000000, {VACUUM},
+  vacuum_truncate = false"""
+"""The same, and no statistics. Pages are kept: giving them back takes a lock that stops everybody, and the next burst
+needs them again.
+"""
 
 
 def array(texts):
     return "'{" + ",".join(sorted(texts)) + "}'::text[]"
-
-
-KNOWN = array(LEGAL_CHANGES)
-ASIDE = array({*WaitsFor} - {WaitsFor.TURN})
-LEGAL = array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in news)
 
 
 def open_today(apps, schema_editor):
@@ -306,10 +288,11 @@ class Migration(migrations.Migration):
                 OPEN_LEAF.format(
                     own=OWN_EVENTS,
                     unfinished=array(UNFINISHED),
-                    known=KNOWN,
-                    legal=LEGAL,
-                    aside=ASIDE,
+                    known=array(LEGAL_CHANGES),
+                    legal=array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in news),
+                    aside=array({*WaitsFor} - {WaitsFor.TURN}),
                     vacuum=VACUUM,
+                    churn=CHURN,
                 )
             ],
             migrations.RunSQL.noop,

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from delivery.models.lines import Line, QueueGroup
 from delivery.models.messages import Message
-from delivery.statuses import ATTEMPT_ID_PREFIX, DELIVERY_ID_PREFIX, FINAL, UNFINISHED, DeliveryStatus, WaitsFor
+from delivery.statuses import ATTEMPT_ID_PREFIX, DELIVERY_ID_PREFIX, FINAL, DeliveryStatus, WaitsFor
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
@@ -106,13 +106,6 @@ class Delivery(models.Model):
 
     class Meta:
         verbose_name_plural = "deliveries"
-        constraints = [
-            models.CheckConstraint(
-                name="delivery_open_or_filed",
-                condition=Q(status__in=sorted(UNFINISHED), closed_on=OPEN_SHELF)
-                | Q(status__in=sorted(FINAL), closed_on__lt=OPEN_SHELF, finished_at__isnull=False),
-            ),
-        ]
 
     def __str__(self) -> str:
         return f"{DELIVERY_ID_PREFIX}{self.pk}"
@@ -157,9 +150,6 @@ class Attempt(models.Model):
     """What cannot be told of the request from its message and configuration, as `sent_record` made it (JSON)."""
     meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
     """What followed from it under its subscription's retry policy (`RetryAction`, contract 5.1)."""
-
-    class Meta:
-        indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]
 
     def __str__(self) -> str:
         return f"{ATTEMPT_ID_PREFIX}{self.pk}"
