@@ -1,61 +1,31 @@
-"""What is on its way and what became of it: `messages`, `lines`, `deliveries`, `replays`; all exported here."""
+"""What is on its way and what became of it: `messages`, `lines`, `deliveries`, `replays`; all re-exported here."""
 
-from delivery.models.deliveries import (
-    OPEN_SHELF,
-    Attempt,
-    ClockJump,
-    DeadLetter,
-    Delivery,
-    Mailbox,
-    MinuteCount,
-    MinuteTotal,
-    StorageDay,
-    standing,
-)
-from delivery.models.lines import (
-    Announcement,
-    Callback,
-    Hold,
-    Lane,
-    Line,
-    LineEvent,
-    LineEventKind,
-    Pace,
-    PageRead,
-    QueueGroup,
-    TurnFloor,
-)
-from delivery.models.messages import IdempotencyKey, Message, MessageOutcome, VolatileCount, VolatileOutcome
-from delivery.models.replays import Replay, ReplayKind, ReplayState
-
-__all__ = [
-    "OPEN_SHELF",
-    "Announcement",
-    "Attempt",
-    "Callback",
-    "ClockJump",
-    "DeadLetter",
-    "Delivery",
-    "Hold",
-    "IdempotencyKey",
-    "Lane",
-    "Line",
-    "LineEvent",
-    "LineEventKind",
-    "Mailbox",
-    "Message",
-    "MessageOutcome",
-    "MinuteCount",
-    "MinuteTotal",
-    "Pace",
-    "PageRead",
-    "QueueGroup",
-    "Replay",
-    "ReplayKind",
-    "ReplayState",
-    "StorageDay",
-    "TurnFloor",
-    "VolatileCount",
-    "VolatileOutcome",
-    "standing",
-]
+from delivery.models.deliveries import OPEN_SHELF as OPEN_SHELF
+from delivery.models.deliveries import Attempt as Attempt
+from delivery.models.deliveries import ClockJump as ClockJump
+from delivery.models.deliveries import DeadLetter as DeadLetter
+from delivery.models.deliveries import Delivery as Delivery
+from delivery.models.deliveries import Mailbox as Mailbox
+from delivery.models.deliveries import MinuteCount as MinuteCount
+from delivery.models.deliveries import MinuteTotal as MinuteTotal
+from delivery.models.deliveries import StorageDay as StorageDay
+from delivery.models.deliveries import standing as standing
+from delivery.models.lines import Announcement as Announcement
+from delivery.models.lines import Callback as Callback
+from delivery.models.lines import Hold as Hold
+from delivery.models.lines import Lane as Lane
+from delivery.models.lines import Line as Line
+from delivery.models.lines import LineEvent as LineEvent
+from delivery.models.lines import LineEventKind as LineEventKind
+from delivery.models.lines import Pace as Pace
+from delivery.models.lines import PageRead as PageRead
+from delivery.models.lines import QueueGroup as QueueGroup
+from delivery.models.lines import TurnFloor as TurnFloor
+from delivery.models.messages import IdempotencyKey as IdempotencyKey
+from delivery.models.messages import Message as Message
+from delivery.models.messages import MessageOutcome as MessageOutcome
+from delivery.models.messages import VolatileCount as VolatileCount
+from delivery.models.messages import VolatileOutcome as VolatileOutcome
+from delivery.models.replays import Replay as Replay
+from delivery.models.replays import ReplayKind as ReplayKind
+from delivery.models.replays import ReplayState as ReplayState
