@@ -119,3 +119,17 @@ filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, {note} FROM gone WHERE {IN_DOUBT})"""
+
+
+END_GROUPS: Final = """
+ended AS (
+  DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
+    SELECT g.id FROM groups g
+     WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
+              SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL)))"""
+"""A CTE that deletes those of the CTE `groups` of which no delivery is left once those of `gone` are.
+
+HELD and parked groups too, which are not read any more. The rest of a group is looked up by id: `NOT EXISTS` becomes a
+join that reads every open delivery while statistics say that there are none.
+"""

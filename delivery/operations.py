@@ -8,7 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.filing import HISTORY_LINE, LINE, end_deliveries
+from delivery.filing import END_GROUPS, HISTORY_LINE, LINE, end_deliveries
 from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.statuses import WaitsFor
 
@@ -77,19 +77,10 @@ asked AS (
         cancel_requested="true",
         reason="%(reason)s::text",
     )
-},
-ended AS (
-  DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
-    SELECT g.id FROM groups g
-     WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
-              SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
-             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL)))
+},{END_GROUPS}
 """
 """What follows `these`. Ends what waits, and asks what is in flight to end. Each delivery is judged once it is locked,
 in one statement, so none that is returned or fetched meanwhile is missed.
-
-Ends groups without deliveries too: HELD and parked ones are not read any more. The rest of a group is looked up by id:
-`NOT EXISTS` becomes a join that reads every open delivery while statistics say that there are none.
 """
 
 CANCEL: Final = f"""

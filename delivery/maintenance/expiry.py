@@ -6,7 +6,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.believed_clock import BELIEVED_CLOCK
-from delivery.filing import FILE_GONE, end_deliveries, gone_columns
+from delivery.filing import END_GROUPS, FILE_GONE, end_deliveries, gone_columns
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 """A fetched delivery does not expire before it times out; an index has the same expression."""
@@ -50,20 +50,13 @@ locked AS MATERIALIZED (
         status="'EXPIRED'",
         reason="concat_ws(': ', 'expired', NULLIF(d.reason, ''))",
     )
-},
-ended AS (
-  DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
-    SELECT g.id FROM groups g
-     WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
-              SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
-             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL)))
+},{END_GROUPS}
 SELECT count(*) FROM gone
 """
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
 fetched ones to their receipt or time-out.
 
-Locked lines, groups and deliveries are left to the next run: waiting for one would keep the lines of all locked. Groups
-without deliveries end too.
+Locked lines, groups and deliveries are left to the next run: waiting for one would keep the lines of all locked.
 """
 
 
