@@ -99,7 +99,12 @@ def run_periodic_jobs(
     """
     jobs = {name: job for name, job in {**JOBS, **own}.items() if name not in but}
     idle = _without_work([name for name in jobs if name in HAS_WORK])
-    return sum(_run_job(name, job, on_failure) for name, job in jobs.items() if name not in idle and not is_stopping())
+    done = 0
+    for name, job in jobs.items():
+        if name not in idle and not is_stopping():
+            with _guarded(name, on_failure):
+                done += job()
+    return done
 
 
 def _without_work(names: Sequence[str]) -> set[str]:
@@ -111,12 +116,6 @@ def _without_work(names: Sequence[str]) -> set[str]:
         forget_connection()
         return set()
     return {name for name, has_work in zip(names, answers, strict=True) if not has_work}
-
-
-def _run_job(name: str, job: PeriodicJob, on_failure: Callable[[str], object]) -> int:
-    with _guarded(name, on_failure):
-        return job()
-    return 0
 
 
 @contextmanager

@@ -209,7 +209,7 @@ class _Job(NamedTuple):
 
 def count(selection: Selection) -> Count:
     """Count the deliveries of a replay started now."""
-    snapshot = _snapshot()
+    snapshot = Snapshot._make(rows(NOW)[0])
     return count_all(lambda cursor: counted(selection, snapshot, cursor))
 
 
@@ -220,13 +220,8 @@ def begin(selection: Selection, *, pace: int | None, subscription_id: int | None
         selection=selection.kept(),
         pace=pace,
         created_by=created_by,
-        **_snapshot()._asdict(),
+        **Snapshot._make(rows(NOW)[0])._asdict(),
     )
-
-
-def _snapshot() -> Snapshot:
-    (now,) = rows(NOW)
-    return Snapshot(*now)
 
 
 def cancel(replay_id: int, *, reason: str) -> None:

@@ -14,12 +14,9 @@ STATEMENTS: Final = {
     "pages": page_sql.PAGES,
     "group_pages": queue.PAGES,
 }
+EMPTY: Final = {"json": "[]", "": "0"}
+"""What says nothing, for a parameter of this type; of another: an empty array."""
 PARAMETER: Final = re.compile(r"%\((\w+)\)s(?:::(\w+(?:\[\])?))?")
-
-
-def empty_value(type_name: str) -> str:
-    """Return what says nothing, for a parameter of this type."""
-    return {"json": "[]", "": "0"}.get(type_name, "{}")
 
 
 class Command(BaseCommand):
@@ -35,6 +32,6 @@ class Command(BaseCommand):
         """Print it."""
         statement = STATEMENTS[options["name"]]
         for name, type_name in dict(PARAMETER.findall(statement)[::-1]).items():
-            self.stdout.write(f"\\set {name} '{empty_value(type_name)}'")
+            self.stdout.write(f"\\set {name} '{EMPTY.get(type_name, '{}')}'")
         text = PARAMETER.sub(lambda found: f":'{found[1]}'" + (f"::{found[2]}" if found[2] else ""), statement)
         self.stdout.write(f"{text.strip()};")
