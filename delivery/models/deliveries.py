@@ -211,9 +211,6 @@ class ClockJump(models.Model):
     believed_at = models.DateTimeField()
     """From when on it is believed, by the clock after the jump."""
 
-    def __str__(self) -> str:
-        return f"{self.seconds:.0f} s ahead"
-
 
 class EndedInMinute(models.Model):
     """How many deliveries ended in one minute, and how long they took; the columns of both kinds of row.
@@ -240,9 +237,6 @@ class MinuteTotal(EndedInMinute):
     due = models.IntegerField(null=True)
     """How many deliveries were due when it was over; None if it was counted later."""
 
-    def __str__(self) -> str:
-        return f"{self.minute:%Y-%m-%d %H:%M}"
-
 
 class MinuteCount(EndedInMinute):
     """What of one subscriber and event type ended in one minute; replies to callbacks have no subscriber."""
@@ -253,6 +247,3 @@ class MinuteCount(EndedInMinute):
 
     class Meta:
         indexes = [models.Index(name="minute_count_subscriber", fields=["subscriber", "minute"])]
-
-    def __str__(self) -> str:
-        return f"{self.minute:%Y-%m-%d %H:%M} of subscriber {self.subscriber_id}"

@@ -177,9 +177,6 @@ class Hold(models.Model):
     config_version = models.BigIntegerField(default=0, db_default=0)
     """Of its destination when it was held; another one makes it due at once (contract 4.9)."""
 
-    def __str__(self) -> str:
-        return f"hold of delivery {self.delivery_id}"
-
 
 class LineEventKind(models.TextChoices):
     """What a line's history tells."""
@@ -288,9 +285,6 @@ class Pace(models.Model):
     last_at = models.DateTimeField(null=True)
     """The slot in which its latest request was started; None: there was none yet."""
 
-    def __str__(self) -> str:
-        return f"pace of subscription {self.pk}"
-
 
 class PageRead(models.Model):
     """One page that a line has read since it was claimed: what it marks as IN_FLIGHT is in one of them.
@@ -306,9 +300,6 @@ class PageRead(models.Model):
 
     class Meta:
         indexes = [models.Index(name="pageread_line", fields=["line", "epoch"])]
-
-    def __str__(self) -> str:
-        return f"{len(self.delivery_ids)} deliveries of line {self.line_id}"
 
 
 class TurnFloor(models.Model):
@@ -335,9 +326,6 @@ class TurnFloor(models.Model):
             models.Index(name="turnfloor_line", fields=["line", "noted_xid"]),
             models.Index(name="turnfloor_noted", fields=["noted_xid"]),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.floor}"
 
 
 class Announcement(models.Model):
