@@ -13,7 +13,7 @@ from django.urls import reverse
 from broker_project.stack.load.receiver import Receiver
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import job_steps
-from subscriptions.models import EventKind, Status, Subscription
+from subscriptions.models import EventKind, Status, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with, change_page, messages_of
 from tests.support.api import EVENT, client_of, client_of_admin, client_with, problem_of
@@ -48,6 +48,11 @@ def test_a_dry_run_counts_and_makes_nothing(rejected_shop: Subscription) -> None
     assert not Replay.objects.exists()
 
 
+def sync_subscription(subscriber: Subscriber) -> Subscription:
+    """Make a subscription that is sent nothing that could be sent again."""
+    return factories.subscription(subscriber, factories.event_type(kind=EventKind.SYNC))
+
+
 def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) -> None:
     client = client_of(rejected_shop.subscriber)
     times = {"from": "2026-01-01T00:00:00+00:00", "to": "2100-01-01T00:00:00+00:00"}
@@ -73,6 +78,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         {"subscription": "own", "subscriber": "shop"},
         {"subscriber": "nobody"},
         {"subscriber": "idle"},
+        {"subscription": "sync"},
         {"subscription": 10**17},
         {"subscription": "1"},
         {"subscription": "own", "statuses": []},
@@ -89,9 +95,9 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
     ],
 )
 def test_an_invalid_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:
-    factories.subscriber("idle")
-    own = {name: rejected_shop.pk if value == "own" else value for name, value in asked.items()}
-    assert problem_of(ask(client_of(), **own)) == (400, "invalid")
+    ids = {"own": rejected_shop.pk, "sync": sync_subscription(factories.subscriber("idle")).pk}
+    given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
+    assert problem_of(ask(client_of(), **given)) == (400, "invalid")
     assert not Replay.objects.exists()
 
 
@@ -129,6 +135,7 @@ def test_who_may_not_inactivate_a_subscription_does_not_cancel_its_backfill(shop
 def test_a_selection_shows_names_that_a_list_reads_at_once(
     management: Client, rejected_shop: Subscription, django_assert_max_num_queries: Any
 ) -> None:
+    sync_subscription(rejected_shop.subscriber)
     for more in ({}, *[{"event_type": EVENT}] * 3):
         ask(management, subscriber="shop", **more)
     with django_assert_max_num_queries(6):
@@ -291,7 +298,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     ],
 )
 def test_an_invalid_selection_is_reported(shop: Subscription, asked: dict[str, str], text: str) -> None:
-    sync = factories.subscription(factories.subscriber("idle"), factories.event_type("Rate", kind=EventKind.SYNC))
+    sync = sync_subscription(factories.subscriber("idle"))
     ids = {"own": shop.subscriber_id, "idle": sync.subscriber_id, "sync": sync.pk}
     given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
     page = client_of_admin().post(NEW, {"subscription": shop.pk, **ALL, **given}).content.decode()
@@ -319,7 +326,7 @@ def test_lists_and_pages_lead_to_their_replays(admin: Client, rejected: Delivery
         assert f"A replay is not narrowed by {told} as the list is" in messages_of(page)
     page = admin.get(reverse("admin:subscriptions_subscription_replay", args=[shop.pk]), follow=True)
     assert page.context["form"].initial == {"subscription": str(shop.pk)}
-    sync = factories.subscription(event_type=factories.event_type("Rate", kind=EventKind.SYNC))
+    sync = sync_subscription(factories.subscriber())
     pages = {one.pk: reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (shop, sync)}
     assert [f"/{pk}/replay/" in admin.get(page).content.decode() for pk, page in pages.items()] == [True, False]
 

@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
-from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import periodic
 from delivery.maintenance.periodic import maintain
 from delivery.models import Callback, Delivery, Message, Replay, ReplayState, VolatileCount
@@ -160,14 +159,6 @@ def test_a_failed_slice_leaves_no_gap_and_no_double(shop: Subscription, monkeypa
     assert replays.repeated() == [one.pk for one in old]
 
 
-def test_several_workers_share_a_replay_and_keep_its_order(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = replays.ended(shop, 60)
-    monkeypatch.setattr(replay_job, "SLICE", 2)
-    replays.start_replay(replays.of(shop))
-    in_parallel(4, replays.run_replays_to_the_end)
-    assert replays.repeated() == [one.pk for one in old]
-
-
 def test_a_pace_is_kept_and_what_stood_still_for_long_is_not_made_up_for(shop: Subscription) -> None:
     replays.ended(shop, 25)
     replay = replays.start_replay(replays.of(shop), pace=5)
@@ -197,15 +188,6 @@ def test_cancelling_ends_it_and_leaves_what_is_made(shop: Subscription, monkeypa
     done = replays.run_replay(replays.of(shop))
     with pytest.raises(ReplayFinished, match="DONE"):
         cancel(done.pk, reason="too late")
-
-
-def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
-    replays.ended(shop, 5)
-    replay = replays.start_replay(replays.of(shop))
-    with broker.running_worker():
-        wait_until(lambda: replays.state_of(replay) == ReplayState.DONE)
-        broker.wait_until_done()
-    assert len(receiver.of("/hook")) == 5
 
 
 @pytest.mark.behaviour("11.4")
@@ -254,12 +236,12 @@ def test_a_delivery_resubmitted_with_another_body_is_not_replayed(shop: Subscrip
     assert replays.repeated() == [second.pk]
 
 
-def test_two_at_once_share_what_there_is(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_at_once_share_what_there_is_in_order(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     old = replays.ended(shop, 40)
-    monkeypatch.setattr("delivery.replay.replay_job.SLICE", 3)
+    monkeypatch.setattr(replay_job, "SLICE", 3)
     both = [replays.start_replay(replays.of(shop)) for _ in range(2)]
     in_parallel(4, replays.run_replays_to_the_end)
-    assert sorted(one or 0 for one in replays.repeated()) == [one.pk for one in old]
+    assert replays.repeated() == [one.pk for one in old]
     done = [*Replay.objects.filter(pk__in=[one.pk for one in both])]
     assert sum(one.filed for one in done) == 40
     assert any("sent again otherwise" in one.reason for one in done)
@@ -351,15 +333,3 @@ def test_a_restored_database_ends_it_since_what_it_has_sent_may_be_forgotten(
     assert (made, unfinished) == ([1] * steps, [0, 0, 2][steps])
     assert replay.reason.startswith("the database was restored")
     assert Subscription.objects.get().paused_reason == "an earlier one failed"
-
-
-def test_sync_subscriptions_are_not_replayed(shop: Subscription, receiver: Receiver) -> None:
-    replays.ended(shop, 2)
-    asked = factories.subscription(
-        shop.subscriber, factories.event_type("Shop.Ask", kind=EventKind.SYNC), receiver.url("/ask")
-    )
-    both = client_of().post("/api/v1/replays", {"subscriber": "shop"})
-    assert both.json()["selection"]["subscriptions"] == [shop.pk]
-    alone = client_of().post("/api/v1/replays", {"subscription": asked.pk})
-    assert problem_of(alone) == (400, "invalid")
-    assert begin(replays.of(shop), pace=None, subscription_id=None, created_by="").state == "COUNTING"

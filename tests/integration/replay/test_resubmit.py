@@ -19,7 +19,7 @@ from delivery.publish.errors import PayloadTooLarge
 from delivery.publish.publish import publish_terms
 from delivery.publish.store import Accepted
 from delivery.replay.backfill_job import begin
-from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
+from delivery.replay.resubmit import Edit, resubmit
 from subscriptions.models import EventKind, Publisher, Status, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, problem_of, publish
@@ -173,13 +173,6 @@ def test_the_day_of_its_message_is_locked(rejected: Delivery, elsewhere: "psycop
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 elsewhere.execute(statement)
             elsewhere.rollback()
-
-
-def test_a_failed_resubmission_leaves_no_copy(rejected: Delivery, shop: Subscription) -> None:
-    Message.objects.all().delete()
-    with pytest.raises(NoLongerKept):
-        resubmit(rejected.pk, publish_terms(), edit=Edit(b"2"), max_bytes=MOST)
-    assert not Message.objects.exists()
 
 
 @pytest.mark.behaviour("6.3")
