@@ -213,14 +213,11 @@ wanted AS MATERIALIZED (
      SELECT FROM delivery_delivery d
       WHERE d.message_id = w.message_id AND d.subscription_id = %(subscription)s AND d.closed_on >= %(first_day)s::date
         AND (d.closed_on = '9999-12-31' OR d.id >= (SELECT lower(ids) FROM job)))),
-free AS MATERIALIZED (
-  SELECT unnest(ids * int8multirange(int8range(last_given + 1, NULL))) AS span FROM job
-   LIMIT (SELECT count(*) FROM wanted)),
 given AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY g.id) AS place, g.id
-    FROM (SELECT span, sum(upper(span) - lower(span)) OVER (ORDER BY span) AS upto FROM free) f
-   CROSS JOIN LATERAL (SELECT (SELECT count(*) FROM wanted) - upto + upper(span) - lower(span) AS most) n
-   CROSS JOIN LATERAL generate_series(lower(span), LEAST(upper(span), lower(span) + most) - 1) AS g (id)),
+  SELECT row_number() OVER (ORDER BY id) AS place, id FROM (
+    SELECT generate_series(lower(span), upper(span) - 1) AS id
+      FROM (SELECT unnest(ids * int8multirange(int8range(last_given + 1, NULL))) AS span FROM job) free
+     LIMIT (SELECT count(*) FROM wanted)) g),
 unfloored AS (
   DELETE FROM delivery_turnfloor WHERE subscription_id = %(subscription)s),  -- what it has may have higher ids
 lined_up AS (
