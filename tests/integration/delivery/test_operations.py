@@ -366,12 +366,6 @@ def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered: Subs
     assert client_of().post(f"{LIST}/999/release").status_code == 404
 
 
-@pytest.mark.behaviour("1.8", "3.6")
-def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered: Subscription) -> None:
-    assert cancel_deliveries_of(filtered.pk, reason="unwanted") == (3, 0, True)
-    assert broker.statuses(filtered) == ["CANCELLED"] * 3
-
-
 @pytest.mark.behaviour("3.6")
 def test_held_deliveries_wake_no_line_and_are_counted(filtered: Subscription) -> None:
     broker.publish_bodies(filtered.event_type, UNREADABLE, UNREADABLE)
