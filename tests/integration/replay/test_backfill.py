@@ -84,26 +84,6 @@ def test_nothing_is_sent_before_all_is_lined_up(kind: EventType, monkeypatch: py
     assert (one.paused_by, one.is_sending) == ("BACKFILL", False)
 
 
-def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
-    old = broker.publish_numbered(kind, 3)
-    elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
-    one = replays.new(kind)
-    backfill = replays.start_backfill(one)
-    live = broker.publish_numbered(kind, 2, first=3)
-    for _ in range(5):
-        go_on()
-    assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, live)
-    elsewhere.execute(
-        "INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
-        " deliveries_count)"
-        " VALUES (%s, 'late', 4, 'application/json', '[]', 'UNROUTED', 0)",
-        [kind.pk],
-    )
-    elsewhere.commit()
-    replays.run_backfill(backfill)
-    assert replays.bodies_of(one) == [*old, b"late", *live]
-
-
 @contextmanager
 def publishing_late(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
     """Publish a message whose subscriptions are chosen first; it is stored when this is called, or at the end."""
@@ -137,11 +117,12 @@ def test_a_backfill_waits_for_a_publish_that_has_chosen_and_not_stored(
     with publishing_late(kind, monkeypatch):
         one = replays.new(kind)
         backfill = replays.start_backfill(one)
+        live = broker.publish_numbered(kind, 2, first=3)
         for _ in range(5):
             go_on()
-        assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, [])
+        assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, live)
     replays.run_backfill(backfill)
-    assert replays.bodies_of(one) == [*old, b"late"]
+    assert replays.bodies_of(one) == [*old, b"late", *live]
 
 
 def test_full_speed_leaves_neither_a_gap_nor_a_double(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,21 +391,14 @@ def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
     assert replays.bodies_of(one) == [b"live"]
 
 
-def test_an_earlier_publish_is_not_repeated(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
+def test_an_earlier_publish_is_not_repeated(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     one = replays.new(kind, status=Status.ACTIVE)
-    elsewhere.execute(
-        "WITH m AS (INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
-        " deliveries_count) VALUES (%s, 'late', 4, 'application/json', '[]', 'ROUTED', 1) RETURNING id)"
-        " INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
-        " SELECT id, %s, %s, 'PENDING', 4 FROM m",
-        [kind.pk, broker.line_of(one.subscriber).pk, one.pk],
-    )
-    broker.inactivate(one)
-    backfill = replays.start_backfill(one)
-    broker.publish_bodies(kind, b"live")
-    elsewhere.commit()
+    with publishing_late(kind, monkeypatch):
+        broker.inactivate(one)
+        backfill = replays.start_backfill(one)
+        broker.publish_bodies(kind, b"live")
     replays.run_backfill(backfill)
-    assert replays.bodies_of(one) == [b"late", b"live"]
+    assert replays.bodies_of(one) == [b"live", b"late"]
 
 
 def test_an_edited_resubmission_is_not_backfilled(kind: EventType) -> None:
@@ -523,9 +497,7 @@ def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType) -> N
     assert replays.bodies_of(one) == [b"live"]
 
 
-def test_a_cancelled_backfill_leaves_nothing_and_can_be_repeated(
-    kind: EventType, receiver: Receiver
-) -> None:
+def test_a_cancelled_backfill_leaves_nothing_and_can_be_repeated(kind: EventType, receiver: Receiver) -> None:
     old = broker.publish_numbered(kind, 3)
     one = replays.new(kind, endpoint=receiver.url("/new"))
     cancelled = replays.start_backfill(one)
