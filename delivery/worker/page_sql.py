@@ -4,7 +4,6 @@ Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Final, LiteralString
 
 from broker_project.core.db import array
@@ -22,7 +21,6 @@ ROW: Final = (
 FEW: Final = 8
 """Up to this many messages are looked up one by one, each in its own partition; more are joined."""
 _FEW_MESSAGES: Final = FIRST_MESSAGE.format(id="f.message_id")
-_MANY_MESSAGES: Final = MESSAGE.format(id="f.message_id")
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
 
@@ -214,7 +212,7 @@ SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
 -- end
  ORDER BY p.place
 """
-
+PAGES_MARKING_MANY: Final = PAGES.replace(_FEW_MESSAGES, MESSAGE.format(id="f.message_id"))
 
 UNMARK: Final = """
 WITH mine AS MATERIALIZED (
@@ -223,7 +221,7 @@ WITH mine AS MATERIALIZED (
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch
      FOR NO KEY UPDATE OF l SKIP LOCKED),
 in_flight AS MATERIALIZED (
-  SELECT n.line_id, n.last_sequence, d.id, d.cancel_requested
+  SELECT n.line_id, n.last_sequence, d.id
     FROM (SELECT DISTINCT m.id AS line_id, m.last_sequence, unnest(p.delivery_ids) AS id
             FROM mine m JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[m.id])) n
    CROSS JOIN LATERAL (
@@ -239,13 +237,6 @@ SELECT id FROM mine
  WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))
 """
 """Lines of one slot, from which nothing has been sent since: what is in flight there was marked and not heard of."""
-
-
-@cache
-def pages_statement(blocks: frozenset[str], *, marks_many: bool = False) -> LiteralString:
-    """Return the statement that reads pages with these optional blocks."""
-    statement = with_blocks(PAGES, blocks)
-    return statement.replace(_FEW_MESSAGES, _MANY_MESSAGES) if marks_many else statement
 
 
 def statement_of_pages(
@@ -274,7 +265,7 @@ def statement_of_pages(
     }
     for more in needed.values():
         arguments |= more
-    return pages_statement(frozenset(needed), marks_many=len(marking) > FEW), arguments
+    return with_blocks(PAGES if len(marking) <= FEW else PAGES_MARKING_MANY, frozenset(needed)), arguments
 
 
 def _marks(marking: Sequence[PageRequest]) -> dict[str, Any] | None:

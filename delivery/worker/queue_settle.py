@@ -1,7 +1,6 @@
 """Record outcomes of QUEUE groups: deleting the group's row decides its winner (contract 6.4, 6.5)."""
 
-from functools import cache
-from typing import Final, LiteralString
+from typing import Final
 
 from broker_project.core.db import rows
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
@@ -20,7 +19,6 @@ from delivery.worker.settle_sql import (
     UNCERTAIN,
     WRITTEN,
 )
-from delivery.worker.sql_blocks import with_blocks
 
 _ANSWERED: Final = gone_columns(status=FINAL_STATUS, attempts="d.attempts + 1", uncertain=UNCERTAIN, reason=REASON)
 _REDUNDANT: Final = gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")
@@ -135,12 +133,6 @@ UPDATE delivery_queuegroup g
  WHERE g.id = ANY (ARRAY[b.group_id])
 """
 """Put back one delivery of a group that is in flight, as recovery does: its group begins with it, as uncertain."""
-
-
-@cache
-def queue_settle_statement(blocks: frozenset[str]) -> LiteralString:
-    """Return the statement with these optional blocks."""
-    return with_blocks(SETTLE_GROUPS, blocks)
 
 
 def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:

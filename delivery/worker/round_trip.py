@@ -4,9 +4,8 @@ If the database is away, slots are settled again; so are those with a locked row
 they are settled one by one, and the offender is given up. A fenced line is lost. docs/architecture.md has a table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cache
 from logging import INFO
 from typing import Any, Final, LiteralString
 
@@ -26,7 +25,7 @@ from delivery.webhook.request import Outgoing, request_of
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import DatabaseBackoff, Pages
-from delivery.worker.queue_settle import put_back, queue_settle_statement
+from delivery.worker.queue_settle import SETTLE_GROUPS, put_back
 from delivery.worker.settle_sql import SETTLE
 from delivery.worker.slots import Ended, LineUpdate, Rest, Send, Settlement, Slot, Slots, SlotState, Withheld
 from delivery.worker.sql_blocks import with_blocks
@@ -41,16 +40,8 @@ SELECT l.id FROM delivery_line l
 NOT_TAKEN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
 """How a delivery can end that was not taken: without an answer too, once its retries are used up."""
 
-Statement = tuple[LiteralString, Mapping[str, Any]]
-"""With its arguments."""
 Mark = dict[str, Any]
 """What marks a delivery as IN_FLIGHT before it is sent."""
-
-
-@cache
-def settle_statement(blocks: frozenset[str]) -> LiteralString:
-    """Return the statement for TOPIC lines, retry lines and callback replies with these optional blocks."""
-    return with_blocks(SETTLE, blocks)
 
 
 @dataclass(slots=True)
@@ -73,7 +64,7 @@ class Settling:
     owned: frozenset[int] = field(init=False)
     """Lines whose epoch is still ours, and that were settled; all, if there is nothing to record."""
     locked: frozenset[int] = field(init=False, default=frozenset())
-    """Lines that are still ours, but that somebody else has locked: settle them again. All others are fenced."""
+    """Lines that are still ours, of which somebody has locked something: settle them again. All others are fenced."""
     ended: frozenset[int] = field(init=False, default=frozenset())
     """Deliveries whose attempt was recorded now."""
     started: Mapping[int, int] = field(init=False, default_factory=dict)
@@ -89,7 +80,7 @@ class Settling:
         """Whether there is nothing to record."""
         return not (self.settlements or self.withheld or self.marks or self.holds or self.states)
 
-    def statement(self, *, spares: bool = False) -> Statement:
+    def statement(self, *, spares: bool = False) -> tuple[LiteralString, Mapping[str, Any]]:
         """Return the statement that settles it, with the blocks that it needs.
 
         A line of which somebody has locked a delivery is waited for, for a moment, or left out: it `spares` them.
@@ -105,7 +96,7 @@ class Settling:
         }
         others = {"withheld": self.withheld, "holds": self.holds, "states": self.states}
         arguments |= {name: _json(values) for name, values in others.items() if values}
-        return queue_settle_statement(blocks) if self.of_groups else settle_statement(blocks), arguments
+        return with_blocks(SETTLE_GROUPS if self.of_groups else SETTLE, blocks), arguments
 
     def _needs_of_groups(self) -> dict[str, bool]:
         return {
@@ -136,7 +127,6 @@ class Settling:
         self.owned, self.ended = frozenset(owned), frozenset(ended)
         self.started, self.waits = dict(zip(started, sequences, strict=True)), dict(zip(*waits, strict=True))
         if missing := self.epochs.keys() - self.owned:
-            # Those that are ours all the same: somebody has locked them, or a delivery of theirs.
             ours = rows(OURS, [array(missing), array(self.epochs[line_id] for line_id in missing)])
             self.locked = frozenset(line_id for (line_id,) in ours)
 
@@ -158,8 +148,8 @@ class Settling:
             self.owned, self.locked = self.owned - rest.locked - lost, self.locked | rest.locked
 
 
-def settling_of(slots: Sequence[Slot], *, of_groups: bool) -> Settling:
-    """Return what is settled for these slots: what has ended, and what their steps ask for.
+def settling_of(slots: Sequence[Slot]) -> Settling:
+    """Return what is settled for these slots, all of QUEUE senders or none: what ended, and what their steps ask for.
 
     What may be too early for its rate limit gets its number last, so that this is used again if it is.
     """
@@ -170,7 +160,7 @@ def settling_of(slots: Sequence[Slot], *, of_groups: bool) -> Settling:
         line.numbers.give(delivery)
     return Settling(
         {line.id: line.claim.epoch for line in lines.values()},
-        of_groups=of_groups,
+        of_groups=slots[0].line.is_sender,
         settlements=[slot.ended for slot in slots if isinstance(slot.ended, Settlement)],
         withheld=[slot.ended for slot in slots if isinstance(slot.ended, Withheld)],
         marks=[mark_of(line, delivery) for line, delivery in sends],
@@ -221,8 +211,6 @@ class RoundTrip:
         self._slots = slots
         self._backoff = backoff
         self.pages = Pages(slots, backoff, budget, terms)
-        self._asked: Sequence[Settling] = ()
-        """What is settled now."""
         self._spares = False
         """Whether a row was locked for longer than a statement waits: lines with such a row are left out."""
         self._is_apart = False
@@ -238,13 +226,10 @@ class RoundTrip:
         due_at = boot_clock.since_boot() + SETTLE_EARLIER_SECONDS * self._slots.any_in(SlotState.READING)
         if all(slot.may_settle_later and slot.resumes_at > due_at for slot in slots):
             slots = []
-        kinds = [
-            settling_of(concerned, of_groups=of_groups)
-            for of_groups in (True, False)
-            if (concerned := [slot for slot in slots if slot.line.is_sender is of_groups])
-        ]
+        kinds = [[slot for slot in slots if slot.line.is_sender is of_groups] for of_groups in (True, False)]
+        settlings = [settling_of(concerned) for concerned in kinds if concerned]
         wanted = self.pages.requests(slots)
-        trips = [*(([kind], {}) for kind in kinds), ([], wanted)] if self._is_apart else [(kinds, wanted)]
+        trips = [*(([one], {}) for one in settlings), ([], wanted)] if self._is_apart else [(settlings, wanted)]
         self._is_apart = False
         for together, self.pages.wanted in trips:
             yield from self._settle(together)
@@ -293,13 +278,13 @@ class RoundTrip:
 
         If somebody has locked a row, it is made once more, and `spares` the lines with such a row.
         """
-        asked = self._asked = [kind for kind in kinds if not kind.is_empty]
+        asked = [kind for kind in kinds if not kind.is_empty]
         statements = [kind.statement(spares=spares) for kind in asked]
         if self.pages.wanted:
             settled = [one.delivery_id for kind in asked for one in kind.settlements] if asked else None
             statements.append(self.pages.statement(settled, marks=not spares))
         try:
-            found = rows_of_each(statements, self._build_requests) if statements else []
+            found = rows_of_each(statements, lambda: _build_requests(asked)) if statements else []
         except RowLocked as failure:
             self.pages.drop()
             log.info("event_loop.row_locked", reason=failure)
@@ -317,25 +302,17 @@ class RoundTrip:
         for kind in kinds:
             self._follow_up(kind)
 
-    def _build_requests(self) -> None:
-        """Build the requests of what is being marked; they leave once the marks are known."""
-        for slot in (slot for kind in self._asked for slot in kind.slots):
-            if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
-                slot.step.request = request_of(slot.step.delivery, int(DATABASE_CLOCK.time()))
-
     def _follow_up(self, kind: Settling) -> None:
         """Record what the statement missed; put back what a sender may not send, though it may be marked."""
         for slot in kind.slots:
             if slot.line.id in kind.owned:
                 slot.line.holds.changed.clear()
         kind.settle_missed()
-        for slot in kind.slots if kind.of_groups else ():
-            match slot.step:
-                case Send(delivery=to_send) if (
-                    slot.may_be_marked and slot.line.id in kind.owned and to_send.id not in kind.started
-                ):
-                    put_back(slot.line.id, slot.line.claim.epoch, to_send.id)
-                    slot.may_be_marked = False
+        for slot in (slot for slot in kind.slots if slot.may_be_marked and kind.of_groups):
+            step, line = slot.step, slot.line
+            if isinstance(step, Send) and line.id in kind.owned and step.delivery.id not in kind.started:
+                put_back(line.id, line.claim.epoch, step.delivery.id)
+                slot.may_be_marked = False
 
     def _settle_each(self, kinds: Sequence[Settling], failure: DatabaseError) -> Iterator[Slot | ActiveLine]:
         """Settle the steps one by one after a data error, or where a row is locked, and read no pages yet."""
@@ -345,9 +322,9 @@ class RoundTrip:
         self.pages.wanted = {}
         for kind in kinds:
             for slot in kind.slots:
-                yield from self._settle_alone(slot, of_groups=kind.of_groups)
+                yield from self._settle_alone(slot)
 
-    def _settle_alone(self, slot: Slot, *, of_groups: bool) -> Iterator[Slot | ActiveLine]:
+    def _settle_alone(self, slot: Slot) -> Iterator[Slot | ActiveLine]:
         """Settle one step by itself, so that only the offender stops; one with a locked row is LOCKED.
 
         A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
@@ -356,15 +333,15 @@ class RoundTrip:
         ended = slot.ended
         try:
             try:
-                kind = settling_of([slot], of_groups=of_groups)
+                kind = settling_of([slot])
                 self.ask([kind])
             except DatabaseError as failure:
-                if isinstance(failure, OperationalError) or not (of_groups and ended):
+                if isinstance(failure, OperationalError) or not (slot.line.is_sender and ended):
                     raise
                 log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=ended.delivery_id)
                 put_back(slot.line.id, slot.line.claim.epoch, ended.delivery_id, pause=REFUSED_GROUP_SECONDS)
                 slot.ended = None
-                kind = settling_of([slot], of_groups=True)
+                kind = settling_of([slot])
                 self.ask([kind])
         except RowLocked:
             self._slots.move(slot, SlotState.LOCKED)
@@ -383,6 +360,13 @@ class RoundTrip:
             slot.may_be_settled |= slot.ended is not None
         self.pages.note_unheard()
         self._backoff.begin(failure)
+
+
+def _build_requests(kinds: Iterable[Settling]) -> None:
+    """Build the requests of what is being marked; they leave once the marks are known."""
+    for slot in (slot for kind in kinds for slot in kind.slots):
+        if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
+            slot.step.request = request_of(slot.step.delivery, int(DATABASE_CLOCK.time()))
 
 
 def _log_ended(ended: Ended) -> None:

@@ -1,10 +1,11 @@
 """Statements with optional blocks, of which a round trip takes those that it needs."""
 
-from collections.abc import Collection
+from functools import cache
 from typing import LiteralString
 
 
-def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralString:
+@cache
+def with_blocks(statement: LiteralString, wanted: frozenset[str]) -> LiteralString:
     """Return a statement with its optional blocks that are `wanted`, without the others and without comment lines.
 
     A block stands between the lines `-- if name` and `-- end`; blocks may be nested. With all of them a statement is

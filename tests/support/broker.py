@@ -32,10 +32,10 @@ from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import read_pages
-from delivery.worker.round_trip import Settling, mark_of
+from delivery.worker.pages import DatabaseBackoff, read_pages
+from delivery.worker.round_trip import RoundTrip, Settling, mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.slots import Settlement
+from delivery.worker.slots import Settlement, Slots
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.database import another_connection
 
@@ -281,6 +281,13 @@ def settle(epochs: Mapping[int, int], *, of_groups: bool = False, spares: bool =
 
 
 settle_groups = partial(settle, of_groups=True)
+
+
+def round_trip_of(line: ActiveLine) -> tuple[Slots, RoundTrip]:
+    """Return what settles and reads for the slots of a line, and these by state."""
+    slots = Slots()
+    slots.add(line)
+    return slots, RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())
 
 
 NO_ANSWER: dict[str, Any] = {

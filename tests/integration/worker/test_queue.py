@@ -29,9 +29,10 @@ from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.queue import read_groups
-from delivery.worker.queue_settle import queue_settle_statement
+from delivery.worker.queue_settle import SETTLE_GROUPS
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
+from delivery.worker.sql_blocks import with_blocks
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.behaviours import close
@@ -465,18 +466,20 @@ def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: Eve
 def test_failing_settles_of_queues_leave_lines_alone(
     receiver: Receiver, jobs: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
-        raise OperationalError("not now")
+    def fail(statement: LiteralString, blocks: frozenset[str]) -> LiteralString:
+        if statement == SETTLE_GROUPS:
+            raise OperationalError("not now")
+        return with_blocks(statement, blocks)
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with broker.running_worker() as worker:
-        monkeypatch.setattr(round_trip, "queue_settle_statement", fail)
+        monkeypatch.setattr(round_trip, "with_blocks", fail)
         broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: len(worker.event_loop.lines) > 0)
         broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(round_trip, "queue_settle_statement", queue_settle_statement)
+        monkeypatch.setattr(round_trip, "with_blocks", with_blocks)
         broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from io import StringIO
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -21,7 +21,6 @@ from structlog.testing import capture_logs
 from broker_project.core.db import Rows, rows, rows_of_each
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.filing import SHORT_LOCK_WAIT
 from delivery.http.transfer import EncodedRequest
@@ -32,11 +31,11 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import Destination, destinations_of
 from delivery.worker import pages, round_trip, rounds
-from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import DatabaseBackoff
-from delivery.worker.round_trip import RoundTrip, Settling, mark_of, settle_statement, settling_of
-from delivery.worker.slots import Rest, Send, Slots, SlotState
+from delivery.worker.round_trip import Settling, mark_of, settling_of
+from delivery.worker.settle_sql import SETTLE
+from delivery.worker.slots import Rest, Send, SlotState
+from delivery.worker.sql_blocks import with_blocks
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -182,12 +181,12 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
 
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
-    assert settle_statement(frozenset({"stays", "doubts", "writes"})).count(OWNED) == 1
+    assert with_blocks(SETTLE, frozenset({"stays", "doubts", "writes"})).count(OWNED) == 1
 
-    def late(blocks: frozenset[str]) -> str:
-        return settle_statement(blocks).replace(OWNED, LATE).replace(SHORT_LOCK_WAIT, "true")
+    def late(statement: LiteralString, blocks: frozenset[str]) -> str:
+        return with_blocks(statement, blocks).replace(OWNED, LATE).replace(SHORT_LOCK_WAIT, "true")
 
-    monkeypatch.setattr("delivery.worker.round_trip.settle_statement", late)
+    monkeypatch.setattr("delivery.worker.round_trip.with_blocks", late)
     thread = threading.Thread(target=do_and_disconnect, args=[act])
     execute("SELECT pg_advisory_lock(7)")
     thread.start()
@@ -204,7 +203,7 @@ def ask_to_cancel(delivery_id: int) -> None:
 
 def settle_step(line: ActiveLine) -> None:
     """Settle the step of a line's only slot, and what that missed."""
-    settling = settling_of(line.slots, of_groups=False)
+    settling = settling_of(line.slots)
     settling.note(rows(*settling.statement()))
     settling.settle_missed()
 
@@ -240,9 +239,7 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     (following,) = broker.outgoing_of(line.claim)
     (slot,) = line.slots
     slot.step, slot.ended = Send(following), broker.settlement(line, delivery, **broker.NO_ANSWER)
-    slots = Slots()
-    slots.add(line)
-    trip = RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())
+    slots, trip = broker.round_trip_of(line)
     monkeypatch.setattr(round_trip, "rows_of_each", locked_after_it)
     overtaken(lambda: [*trip.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
@@ -273,9 +270,7 @@ def test_a_request_is_built_while_its_mark_is_on_the_way(wanted: Subscription, m
     (following,) = broker.outgoing_of(line.claim)
     (slot,), send = line.slots, Send(following)
     slot.step, slot.ended = send, broker.settlement(line, delivery)
-    slots = Slots()
-    slots.add(line)
-    trip = RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())
+    _, trip = broker.round_trip_of(line)
     monkeypatch.setattr(round_trip, "rows_of_each", observed)
     assert [*trip.settle()] == [slot]
     before, request = built
