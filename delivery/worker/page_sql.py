@@ -228,10 +228,14 @@ in_flight AS MATERIALIZED (
      SELECT * FROM delivery_open o
       WHERE o.id = n.id AND o.closed_on = '9999-12-31' AND o.line_id = n.line_id AND o.status = 'IN_FLIGHT'
         AND o.fetched_until IS NULL LIMIT 1) d),
+free AS MATERIALIZED (
+  SELECT id FROM delivery_open
+   WHERE id = ANY (ARRAY(SELECT id FROM in_flight)) AND closed_on = '9999-12-31' FOR NO KEY UPDATE SKIP LOCKED),
 back AS (
   UPDATE delivery_open d
      SET status = 'PENDING', sequence = CASE WHEN d.sequence <= f.last_sequence THEN d.sequence END
-    FROM in_flight f WHERE d.id = ANY (ARRAY[f.id]) AND NOT d.cancel_requested
+    FROM in_flight f
+   WHERE d.id = ANY (ARRAY[f.id]) AND f.id = ANY (ARRAY(SELECT id FROM free)) AND NOT d.cancel_requested
   RETURNING d.id)
 SELECT id FROM mine
  WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))

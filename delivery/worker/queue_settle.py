@@ -3,7 +3,7 @@
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
+from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, SHORT_LOCK_WAIT, gone_columns
 from delivery.worker.settle_sql import (
     ANSWER,
     ENDED,
@@ -115,7 +115,8 @@ sent AS (
 
 PUT_BACK: Final = f"""
 WITH mine AS MATERIALIZED (
-  SELECT l.id FROM delivery_line l WHERE l.id = %(line_id)s AND l.epoch = %(epoch)s FOR NO KEY UPDATE OF l),
+  SELECT l.id FROM delivery_line l WHERE l.id = %(line_id)s AND l.epoch = %(epoch)s AND {SHORT_LOCK_WAIT}
+     FOR NO KEY UPDATE OF l),
 gone AS (
   DELETE FROM delivery_open d USING mine m
    WHERE d.line_id = m.id AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested

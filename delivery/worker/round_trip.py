@@ -297,22 +297,26 @@ class RoundTrip:
             raise
         if self.pages.wanted:
             self.pages.found = found.pop()
-        for kind, one in zip(asked, found, strict=True):
-            kind.note(one)
-        for kind in kinds:
-            self._follow_up(kind)
+        try:
+            self._follow_up(kinds, zip(asked, found, strict=True))
+        except Error:
+            _doubt(slot for kind in kinds for slot in kind.slots)  # the statements before have been committed
+            raise
 
-    def _follow_up(self, kind: Settling) -> None:
-        """Record what the statement missed; put back what a sender may not send, though it may be marked."""
-        for slot in kind.slots:
-            if slot.line.id in kind.owned:
-                slot.line.holds.changed.clear()
-        kind.settle_missed()
-        for slot in (slot for slot in kind.slots if slot.may_be_marked and kind.of_groups):
-            step, line = slot.step, slot.line
-            if isinstance(step, Send) and line.id in kind.owned and step.delivery.id not in kind.started:
-                put_back(line.id, line.claim.epoch, step.delivery.id)
-                slot.may_be_marked = False
+    def _follow_up(self, kinds: Sequence[Settling], answered: Iterable[tuple[Settling, Rows]]) -> None:
+        """Record what the statements missed; put back what a sender may not send, though it may be marked."""
+        for kind, found in answered:
+            kind.note(found)
+        for kind in kinds:
+            for slot in kind.slots:
+                if slot.line.id in kind.owned:
+                    slot.line.holds.changed.clear()
+            kind.settle_missed()
+            for slot in (slot for slot in kind.slots if slot.may_be_marked and kind.of_groups):
+                step, line = slot.step, slot.line
+                if isinstance(step, Send) and line.id in kind.owned and step.delivery.id not in kind.started:
+                    put_back(line.id, line.claim.epoch, step.delivery.id)
+                    slot.may_be_marked = False
 
     def _settle_each(self, kinds: Sequence[Settling], failure: DatabaseError) -> Iterator[Slot | ActiveLine]:
         """Settle the steps one by one after a data error, or where a row is locked, and read no pages yet."""
@@ -320,9 +324,16 @@ class RoundTrip:
             self._keep([], failure)
         self.pages.note_unheard()
         self.pages.wanted = {}
-        for kind in kinds:
-            for slot in kind.slots:
-                yield from self._settle_alone(slot)
+        lost: set[ActiveLine] = set()
+        for slot in [slot for kind in kinds for slot in kind.slots]:
+            if slot.line in lost:
+                slot.step = Rest()  # its outcome is recorded, and nothing more is marked
+            for settled in self._settle_alone(slot):
+                if isinstance(settled, ActiveLine):
+                    lost.add(settled)
+                elif settled.line not in lost:
+                    yield settled
+        yield from lost
 
     def _settle_alone(self, slot: Slot) -> Iterator[Slot | ActiveLine]:
         """Settle one step by itself, so that only the offender stops; one with a locked row is LOCKED.
@@ -355,9 +366,7 @@ class RoundTrip:
 
     def _keep(self, slots: Sequence[Slot], failure: Exception) -> None:
         """Leave all where it is; nobody knows whether the slots have been settled, and what pages have marked."""
-        for slot in slots:
-            slot.may_be_marked |= isinstance(slot.step, Send)
-            slot.may_be_settled |= slot.ended is not None
+        _doubt(slots)
         self.pages.note_unheard()
         self._backoff.begin(failure)
 
@@ -367,6 +376,13 @@ def _build_requests(kinds: Iterable[Settling]) -> None:
     for slot in (slot for kind in kinds for slot in kind.slots):
         if isinstance(slot.step, Send) and not slot.step.delivery.needs_isolation:
             slot.step.request = request_of(slot.step.delivery, int(DATABASE_CLOCK.time()))
+
+
+def _doubt(slots: Iterable[Slot]) -> None:
+    """Note that the steps of slots may have been settled."""
+    for slot in slots:
+        slot.may_be_marked |= isinstance(slot.step, Send)
+        slot.may_be_settled |= slot.ended is not None
 
 
 def _log_ended(ended: Ended) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, LiteralString
@@ -32,6 +32,7 @@ from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import SETTLE_GROUPS
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
+from delivery.worker.slots import Send, SlotState
 from delivery.worker.sql_blocks import with_blocks
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
@@ -338,14 +339,18 @@ def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    hand = read_groups(
-        [PageRequest(line.pk, taken.epoch, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
-    )[line.pk]
-    group = hand.take(deferred_next=False)
+    return driven, mark_next(driven, which)
+
+
+def mark_next(line: ActiveLine, which: int = 0, busy: Sequence[int] = ()) -> Outgoing:
+    """Mark a request to an endpoint of the line's next group; return the delivery."""
+    asked = PageRequest(line.id, line.claim.epoch, line.claim.capacity, busy=busy)
+    group = read_groups([asked], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.id].take(deferred_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
-    assert broker.settle_groups({line.pk: taken.epoch}, marks=[mark_of(driven, delivery)]).started == {delivery.id: 0}
-    return driven, delivery
+    marked = broker.settle_groups({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)])
+    assert marked.started == {delivery.id: 0}
+    return delivery
 
 
 def recover(line: ActiveLine) -> None:
@@ -423,6 +428,28 @@ def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs
     assert broker.settle_groups(epochs, settlements=[won]).ended == frozenset()
     assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
     assert (broker.attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
+
+
+@pytest.mark.behaviour("4.11", "6.4", "11.9")
+def test_what_was_settled_stays_so_while_somebody_has_locked_what_is_put_back(
+    jobs: EventType, elsewhere: psycopg.Connection[Any]
+) -> None:
+    line, won = begin_and_vanish(jobs)
+    broker.publish_numbered(jobs, broker.QUEUE_SENDERS)
+    changed = mark_next(line, busy=[won.group_id or 0])
+    Subscription.objects.filter(pk=changed.destination.subscription_id).update(position=9)
+    elsewhere.execute("SELECT FROM delivery_queuegroup WHERE id = %s FOR UPDATE", [changed.group_id])
+    (slot,), (slots, trip) = line.slots, broker.round_trip_of(line)
+    slot.step, slot.may_be_marked = Send(changed), True
+    slot.ended = broker.settlement(line, won, group_id=won.group_id)
+
+    assert ([*trip.settle()], slot.state) == ([], SlotState.LOCKED)
+    elsewhere.rollback()
+    slots.move(slot, SlotState.SETTLING)
+    assert ([*trip.settle()], slot.sequence) == ([slot], None)
+    assert [Delivery.objects.get(pk=one.id).status for one in (won, changed)] == ["DELIVERED", "PENDING"]
+    assert QueueGroup.objects.get(pk=changed.group_id).first_id == changed.id
+    assert broker.attempts_of(won.id) == [(1, 200)]
 
 
 @pytest.mark.behaviour("6.4")

@@ -36,11 +36,12 @@ from delivery.worker.round_trip import Settling, mark_of, settling_of
 from delivery.worker.settle_sql import SETTLE
 from delivery.worker.slots import Rest, Send, SlotState
 from delivery.worker.sql_blocks import with_blocks
-from subscriptions.models import EventKind, Subscription
+from subscriptions.models import EventKind, Subscriber, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.database import do_and_disconnect, execute, lock_waiters
 from tests.support.factories import event_type, subscription
+from tests.support.stepped_worker import Request, SteppedWorker
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 IN_FLIGHT = DeliveryStatus.IN_FLIGHT
@@ -390,6 +391,19 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
     wait_until(lambda: budget_left(worker) == MAX_PROCESS_BYTES)
 
 
+@pytest.mark.behaviour("4.11", "4.13")
+def test_other_answers_of_a_line_with_a_refused_value_are_recorded_and_nothing_more_is_marked(
+    refusing_teapots: None, wanted: Subscription
+) -> None:
+    Subscriber.objects.update(processing="CONCURRENT", concurrency=2)
+    broker.publish_numbered(wanted.event_type, 4)
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker.answer_all(dict(zip(requests, (418, 200), strict=True)))
+    assert (broker.statuses(wanted), worker.lines) == ([IN_FLIGHT, DELIVERED, PENDING, PENDING], [])
+
+
 @pytest.mark.behaviour("6.6")
 def test_a_refused_outcome_of_a_job_waits(refusing_teapots: None, receiver: Receiver, worker: Worker) -> None:
     jobs = event_type(kind=EventKind.QUEUE)
@@ -472,9 +486,13 @@ def test_a_mark_with_a_lost_reply_is_not_forgotten(
 
 
 @pytest.mark.behaviour("4.10", "4.15")
-@pytest.mark.parametrize("meanwhile", ["nothing", "moved", "cancelled"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "moved", "cancelled", "locked"])
 def test_a_page_with_a_lost_reply_leaves_nothing_marked(
-    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+    receiver: Receiver,
+    wanted: Subscription,
+    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: psycopg.Connection[Any],
+    meanwhile: str,
 ) -> None:
     lost: list[int] = []
 
@@ -484,6 +502,8 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
             Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
         elif meanwhile == "cancelled":
             cancel_deliveries_of(wanted.pk, reason="unwanted")
+        elif meanwhile == "locked":
+            elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
 
     Unheard(monkeypatch, "marks_in", change)
     broker.publish_numbered(wanted.event_type, 3)
@@ -491,13 +511,14 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
     worker.start()
     wait_until(lambda: lost and not worker.event_loop.lines)
     assert lost == [1]
+    elsewhere.rollback()
     broker.expire_lease(broker.line_of(wanted.subscriber))
     broker.wait_until_done()
     worker.stop()
     sent = [] if meanwhile == "cancelled" else [b"0", b"1", b"2"]
     assert receiver.bodies("/moved" if meanwhile == "moved" else "/a") == sent
     assert [request.sequence for request in receiver.log] == [*range(1, 1 + len(sent))]
-    assert not any(request.is_flagged for request in receiver.log)
+    assert sum(request.is_flagged for request in receiver.log) == (meanwhile == "locked")
 
 
 @pytest.mark.behaviour("4.15")
