@@ -98,7 +98,8 @@ class HttpClient:
         transfer.opened, transfer.refused_addresses = [], {}
         transfer.refused = transfer.socket_failure = ""
         transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
-        transfer.has_head = transfer.is_interim = transfer.needs_look_up = transfer.is_looked_up = False
+        transfer.has_head = transfer.is_interim = transfer.is_prolonged = False
+        transfer.needs_look_up = transfer.is_looked_up = False
         transfer.look_up_began_at, transfer.looked_up_seconds = None, 0.0
         # libcurl counts from the moment in which it begins: it gets what is left of the time.
         transfer.timeout_ms = max(1, ceil((transfer.until - now) * 1000))
@@ -209,10 +210,7 @@ class HttpClient:
         stall, self._looked_at = now - self._looked_at, now
         if stall > STALL_SECONDS and self._in_flight:
             for transfer in self._in_flight:
-                if transfer.was_begun:
-                    transfer.extend(stall)
-                elif transfer.look_up_began_at is not None:
-                    transfer.look_up_began_at += stall
+                transfer.extend(stall)
             self._late_at = min(map(late_at, self._in_flight))
         return now
 
@@ -256,9 +254,9 @@ class HttpClient:
         """Send what has waited for the addresses of its host; for both together it has the time to connect."""
         assert transfer.look_up_began_at is not None  # noqa: S101 - it has waited
         transfer.looked_up_seconds = boot_clock.since_boot() - transfer.look_up_began_at
-        left = CONNECT_TIMEOUT_MS - ceil(transfer.looked_up_seconds * 1000)
+        transfer.connect_ms = max(1, transfer.connect_ms - ceil(transfer.looked_up_seconds * 1000))
         transfer.handle.setopt(pycurl.RESOLVE, [entry_of(transfer.request.url, addresses)])
-        transfer.handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, left))
+        transfer.handle.setopt(pycurl.CONNECTTIMEOUT_MS, transfer.connect_ms)
         transfer.is_looked_up = True
         self._start_again(transfer)
 
@@ -283,6 +281,8 @@ class HttpClient:
             handle.setopt(pycurl.FRESH_CONNECT, 0)
         if transfer.is_looked_up:  # it would tell libcurl the same addresses with each later request
             handle.unsetopt(pycurl.RESOLVE)
+        if transfer.connect_ms != CONNECT_TIMEOUT_MS:
+            transfer.connect_ms = CONNECT_TIMEOUT_MS
             handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
         if transfer.look_up_began_at is None:
             self._multi.remove_handle(handle)
@@ -302,5 +302,7 @@ def late_at(transfer: Transfer) -> float:
     """Return the time since boot at which the client ends a request, if nothing else has."""
     overdue = transfer.until + OVERDUE_SECONDS
     if transfer.look_up_began_at is not None:
-        overdue = min(overdue, transfer.look_up_began_at + CONNECT_TIMEOUT_MS / 1000)
+        overdue = min(overdue, transfer.look_up_began_at + transfer.connect_ms / 1000)
+    elif transfer.is_prolonged and not transfer.was_begun:
+        overdue = min(overdue, transfer.until + (transfer.connect_ms - transfer.timeout_ms) / 1000)
     return overdue if transfer.lease is None else min(overdue, transfer.lease.lease_ends_at)

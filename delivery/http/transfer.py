@@ -166,6 +166,10 @@ class Transfer:
     """Time since boot of its deadline."""
     timeout_ms: int
     """How long libcurl gives it."""
+    connect_ms: int = CONNECT_TIMEOUT_MS
+    """How much of that to find its host and to connect."""
+    is_prolonged: bool
+    """Whether that was prolonged: libcurl does not look again when it is over."""
     lease: Lease | None
     opened: list[int]
     """The sockets opened for it."""
@@ -201,6 +205,7 @@ class Transfer:
         self.head, self.body = bytearray(), bytearray()
         self.handle = handle = new_handle()
         handle.transfer = self
+        handle.setopt(pycurl.CONNECTTIMEOUT_MS, self.connect_ms)
         handle.setopt(pycurl.RESOLVER_START_FUNCTION, self.begin_look_up)
         handle.setopt(pycurl.OPENSOCKETFUNCTION, self.open_socket)
         handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
@@ -214,10 +219,15 @@ class Transfer:
         return self.until if self.lease is None else min(self.until, self.lease.lease_ends_at)
 
     def extend(self, seconds: float) -> None:
-        """Let its deadline be later."""
-        self.until += seconds
-        self.timeout_ms += ceil(seconds * 1000)
-        self.handle.setopt(pycurl.TIMEOUT_MS, self.timeout_ms)
+        """Let it have more time for its answer, or, if it has not gone out, to find its host and to connect."""
+        if self.was_begun:
+            self.until += seconds
+            self.timeout_ms += ceil(seconds * 1000)
+            self.handle.setopt(pycurl.TIMEOUT_MS, self.timeout_ms)
+        else:
+            self.connect_ms += ceil(seconds * 1000)
+            self.handle.setopt(pycurl.CONNECTTIMEOUT_MS, self.connect_ms)
+            self.is_prolonged = True
 
     def begin_look_up(self) -> int:
         """Refuse that libcurl looks up a name, of which it has no connection and no addresses: the client does."""
@@ -360,7 +370,6 @@ def new_handle() -> Any:
     handle.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
     handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
     handle.setopt(pycurl.CAINFO, certifi.where())
-    handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
     return handle
 
 

@@ -202,6 +202,23 @@ def test_an_endpoint_that_hangs_has_no_more_time_than_nobody_looked(
     assert until + STALL <= boot_clock.since_boot() < until + STALL + 2 * OVERDUE_SECONDS
 
 
+@pytest.mark.behaviour("4.17")
+def test_the_time_to_connect_is_that_in_which_somebody_looked(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Transfer, "connect_ms", int(LEFT * 1000))
+    secure = receiver.url("/").replace("http", "https")  # where nobody answers a handshake
+    http_client.start("/", EncodedRequest("POST", secure, [], b"{}"))
+    assert http_client.wait(0) == []
+    began = boot_clock.since_boot()
+    wait_until(lambda: boot_clock.since_boot() > began + STALL)  # as for a database that hangs
+    assert http_client.wait(0) == http_client.wait(0) == []
+    (answered,) = http_client.wait(LONG) or http_client.wait(0)
+    assert answered.failure
+    assert answered.failure.timed_out
+    assert boot_clock.since_boot() < began + STALL + LONG / 2
+
+
 @dataclass
 class Leased:
     """A lease that ends when the test says."""

@@ -11,7 +11,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.http.client import NOT_FOUND_IN_TIME, HttpClient
-from delivery.http.transfer import Answer, EncodedRequest, RequestNotCompleted
+from delivery.http.transfer import Answer, EncodedRequest, RequestNotCompleted, Transfer
 
 HERE = "127.0.0.1"
 HANGING = 40
@@ -67,14 +67,15 @@ def answers_of(client: HttpClient, count: int) -> list[Answer]:
 def test_names_that_are_not_found_delay_no_other(
     client: HttpClient, receiver: Receiver, asked: list[str], monkeypatch: pytest.MonkeyPatch, hosts: list[str]
 ) -> None:
-    monkeypatch.setattr("delivery.http.client.CONNECT_TIMEOUT_MS", int(PATIENCE_SECONDS * 1000))
+    monkeypatch.setattr(Transfer, "connect_ms", int(PATIENCE_SECONDS * 1000))
     ask(client, receiver, *hosts)
     wait_until(lambda: client.wait(0) or {*asked} == {*hosts})
     assert len(asked) == len({*hosts}), "one look-up of each name"
     ask(client, receiver, "quick.example")
     (answered,) = client.wait(PATIENCE_SECONDS)
     assert (answered.token, answered.status) == ("quick.example", 200)
-    monkeypatch.setattr("delivery.http.client.CONNECT_TIMEOUT_MS", 1)
+    for transfer in client._in_flight:
+        transfer.connect_ms = 1
     client._late_at = 0
     assert answers_of(client, HANGING)[0].failure == RequestNotCompleted(
         NOT_FOUND_IN_TIME, was_sent=False, timed_out=True
