@@ -6,7 +6,7 @@ Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, LiteralString, NamedTuple, Self
+from typing import Any, Final, LiteralString, NamedTuple
 
 import structlog
 from django.db import Error, InterfaceError, OperationalError
@@ -76,12 +76,6 @@ def _next_key(line: PageRequest, page: "Page[Row]", found: Sequence[Row]) -> str
     return after if 2 * len(keys) >= line.walk.keys or max(waiting, default="") >= after else ""
 
 
-def unmark(lines: Sequence[PageRequest]) -> set[int]:
-    """Undo what reading a page without an answer may have marked; return the lines where that is certain."""
-    last = [(line.line_id, line.epoch, line.mark_as - 1) for line in lines if line.mark_as]
-    return {line_id for (line_id,) in rows(UNMARK, [[*column] for column in zip(*last, strict=True)])}
-
-
 class PageReading:
     """A statement that reads pages, and what becomes of its rows; to be closed in any case.
 
@@ -106,10 +100,8 @@ class PageReading:
             marking, self._reserved = [], 0
         self.statement = statement_of_pages(wanted, marking, settled)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_failure: object) -> None:
+    def close(self) -> None:
+        """Give back what was reserved of the budget for bodies that could have been marked."""
         self._budget.give_back(self._reserved - sum(first.size for first in self._marked.values()))
 
     def buffers(self, found: Rows) -> dict[int, Buffer[Outgoing]]:
@@ -151,12 +143,6 @@ class PageReading:
             if line.line_id in buffers:
                 _note_ends(line, pages[line.line_id], by_line.get(line.line_id, ()), buffers[line.line_id])
         return buffers
-
-
-def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
-    """Read pages in a statement of their own; return a buffer for every line, as `PageReading.buffers` does."""
-    with PageReading(wanted, budget) as reading:
-        return reading.buffers(rows(*reading.statement))
 
 
 def _hold_without_message(delivery_ids: Sequence[int]) -> None:
@@ -263,8 +249,8 @@ class Pages:
     def drop(self) -> None:
         """Forget the statement: it has failed, or was received."""
         if self._reading:
-            with self._reading:
-                self._reading = None
+            self._reading.close()
+        self._reading = None
 
     def fail(self, failure: Error) -> None:
         """Forget the statement, which has failed: if the database is there, perhaps for a damaged message."""
@@ -298,8 +284,9 @@ class Pages:
         unheard = {slot.line: slot.line.unheard for slot in self._slots[SlotState.READING] if slot.line.unheard}
         if not unheard or not self._backoff.is_over:
             return []
+        last = [(one.line_id, one.epoch, one.mark_as - 1) for one in unheard.values() if one.mark_as]
         try:
-            certain = unmark([*unheard.values()])
+            certain = {line_id for (line_id,) in rows(UNMARK, [[*column] for column in zip(*last, strict=True)])}
         except Error as failure:
             self._backoff.begin(failure)
             return []

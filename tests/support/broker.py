@@ -28,11 +28,12 @@ from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker import process
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import DatabaseBackoff, read_pages
+from delivery.worker.pages import DatabaseBackoff, PageReading
+from delivery.worker.queue import OutgoingGroup, read_groups
 from delivery.worker.round_trip import RoundTrip, Settling, mark_of
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Settlement, Slots
@@ -251,12 +252,21 @@ def expire_lease(line: Line) -> None:
     Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
 
 
+def read_page(line: PageRequest, budget: BodyBudget | None = None) -> Buffer[Outgoing]:
+    """Return a page of a line, read in a statement of its own."""
+    with contextlib.closing(PageReading([line], budget or BodyBudget(MAX_PROCESS_BYTES))) as reading:
+        return reading.buffers(rows(*reading.statement))[line.line_id]
+
+
+def read_groups_of(line: PageRequest) -> Buffer[OutgoingGroup]:
+    """Return a page of a QUEUE sender's line."""
+    return read_groups([line], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.line_id]
+
+
 def outgoing_of(taken: Claim) -> list[Outgoing]:
     """Return what a claimed line would send, in order."""
-    hand = read_pages(
-        [PageRequest(taken.line_id, taken.epoch, taken.capacity, heads=[one.delivery_id for one in taken.holds])],
-        BodyBudget(MAX_PROCESS_BYTES),
-    )[taken.line_id]
+    heads = [one.delivery_id for one in taken.holds]
+    hand = read_page(PageRequest(taken.line_id, taken.epoch, taken.capacity, heads=heads))
     deliveries, deferred_next = [], taken.deferred_next
     while delivery := hand.take(deferred_next=deferred_next):
         deliveries.append(delivery)

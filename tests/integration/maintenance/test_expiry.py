@@ -12,17 +12,14 @@ from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed
-from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.queue import read_groups
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
@@ -98,10 +95,8 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     broker.publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    page = PageRequest(taken.line_id, taken.epoch, taken.capacity)
-    group = read_groups([page], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[taken.line_id].take(
-        deferred_next=False
-    )
+    page = broker.read_groups_of(PageRequest(taken.line_id, taken.epoch, taken.capacity))
+    group = page.take(deferred_next=False)
     assert group
     end_time()
     mark = mark_of(driven, group.delivery(group.endpoints[0], tried=0, uncertain=False))

@@ -16,16 +16,13 @@ from broker_project.stack.load.wait import wait_until
 from delivery import retry
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed
-from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.partitions import today
 from delivery.models import Delivery, Hold, LineEvent, Pace
 from delivery.operations import cancel_deliveries_of, release
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget
 from delivery.worker.leases import active_line
-from delivery.worker.pages import read_pages
 from delivery.worker.rounds import NO_LINK
 from subscriptions.edit import change as change_record
 from subscriptions.models import Processing, Subscriber, Subscription
@@ -111,7 +108,7 @@ def test_a_slot_goes_on_with_what_is_next_of_its_key(wanted: Subscription) -> No
     publish(wanted, "a", "b", "a", "c")
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
     line = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    line.receive(read_pages([line.page_request()], BodyBudget(MAX_PROCESS_BYTES))[line.id])
+    line.receive(broker.read_page(line.page_request()))
     first, second, *_ = line.slots
     assert [slot.take().ordering_key for slot in (first, second, second)] == ["a", "b", "c"]
     assert json.loads(first.take().content.body)["number"] == 2

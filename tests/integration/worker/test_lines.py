@@ -23,7 +23,6 @@ from delivery.webhook.request import Outgoing
 from delivery.worker import leases
 from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import read_pages
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
 from subscriptions.models import Subscriber, Subscription
@@ -134,12 +133,12 @@ def test_a_line_holds_as_many_bytes_as_its_subscriber_says(wanted: Subscription)
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
     line = ActiveLine(taken, NO_LINK, boot_clock.since_boot())
     line.slots = [Slot(line)]
-    assert read_pages([line.page_request()], BodyBudget(MAX_PROCESS_BYTES))[line.id].bytes == 60_000
+    assert broker.read_page(line.page_request()).bytes == 60_000
 
 
-def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
+def read(wanted: Subscription, budget: BodyBudget) -> Buffer[Outgoing]:
     line = broker.line_of(wanted.subscriber)
-    return read_pages([PageRequest(line.pk, line.epoch, capacity)], budget)[line.pk]
+    return broker.read_page(PageRequest(line.pk, line.epoch, capacity=500), budget)
 
 
 @pytest.mark.behaviour("11.1")

@@ -18,9 +18,8 @@ from delivery.operations import cancel_deliveries_of
 from delivery.status.delivery_search import in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget, KeyWalk, PageRequest
+from delivery.worker.buffer import KeyWalk, PageRequest
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
 from delivery.worker.slots import SideEffects
 from subscriptions.models import Processing, Subscriber, Subscription
@@ -222,7 +221,7 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
     execute("VACUUM delivery_open")
     with explained_statements(monkeypatch) as statements:
         for line in lines:
-            read_pages([PageRequest(line.pk, line.epoch, 16)], BodyBudget(2**20))
+            broker.read_page(PageRequest(line.pk, line.epoch, 16))
     assert max(one.rows_read for one in statements) < 500
 
 
@@ -240,7 +239,7 @@ def test_a_page_by_keys_reads_little_of_its_line(storage: None, monkeypatch: pyt
     execute("VACUUM delivery_open")
     asked = PageRequest(line.pk, line.epoch, 16, is_concurrent=True, walk=KeyWalk("", 8, 2, (), (), 0))
     with explained_statements(monkeypatch) as statements:
-        read_pages([asked], BodyBudget(2**20))
+        broker.read_page(asked)
     assert max(one.rows_read for one in statements) < 100
 
 

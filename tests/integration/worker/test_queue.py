@@ -16,19 +16,16 @@ from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
-from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
-from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from delivery.webhook.request import Outgoing
 from delivery.worker import leases, round_trip
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import PageRequest
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import SETTLE_GROUPS
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
@@ -71,8 +68,7 @@ def test_a_sender_reads_its_next_page_when_none_is_left(storage: None) -> None:
     factories.subscription(event_type=kind)
     broker.publish_numbered(kind, 4 * broker.QUEUE_SENDERS)
     line = Line.objects.get(sender=0)
-    asked = PageRequest(line.pk, line.epoch, 3)
-    page = read_groups([asked], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]
+    page = broker.read_groups_of(PageRequest(line.pk, line.epoch, 3))
     left = [(len(page), page.is_low)]
     while page.take(deferred_next=False):
         left.append((len(page), page.is_low))
@@ -344,8 +340,8 @@ def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
 
 def mark_next(line: ActiveLine, which: int = 0, busy: Sequence[int] = ()) -> Outgoing:
     """Mark a request to an endpoint of the line's next group; return the delivery."""
-    asked = PageRequest(line.id, line.claim.epoch, line.claim.capacity, busy=busy)
-    group = read_groups([asked], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.id].take(deferred_next=False)
+    page = broker.read_groups_of(PageRequest(line.id, line.claim.epoch, line.claim.capacity, busy=busy))
+    group = page.take(deferred_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
     marked = broker.settle_groups({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)])
@@ -480,10 +476,8 @@ def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: Eve
     broker.expire_lease(line)
     driven, delivery = claim_and_vanish()
     thawed = PageRequest(line.pk, driven.claim.epoch - 1, 500)
-    assert len(read_groups([thawed], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]) == 0
-    read_groups(
-        [replace(thawed, capacity=0)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
-    )  # what is in flight is not in it
+    assert len(broker.read_groups_of(thawed)) == 0
+    broker.read_groups_of(replace(thawed, capacity=0))  # what is in flight is not in it
     recover(driven)
     assert [(request.path, request.is_flagged) for request in receiver.log] == [(path_of(delivery), True)]
     assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}

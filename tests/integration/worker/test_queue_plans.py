@@ -9,17 +9,15 @@ from django.urls import reverse
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
-from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.queue import OutgoingGroup, read_groups
+from delivery.worker.queue import OutgoingGroup
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
@@ -76,9 +74,7 @@ def park(nobody: Subscription) -> None:
 
 def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
     line.refresh_from_db()
-    hand = read_groups([PageRequest(line.pk, line.epoch, capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[
-        line.pk
-    ]
+    hand = broker.read_groups_of(PageRequest(line.pk, line.epoch, capacity))
     return [group for _ in range(len(hand)) if (group := hand.take(deferred_next=False))]
 
 

@@ -10,15 +10,10 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget, PageRequest
-from delivery.worker.leases import active_line
-from delivery.worker.pages import read_pages
-from delivery.worker.round_trip import mark_of
-from delivery.worker.rounds import NO_LINK
+from delivery.worker.buffer import PageRequest
 from delivery.worker.slots import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
@@ -309,18 +304,6 @@ def test_a_delivery_released_early_waits_for_its_time(storage: None) -> None:
     assert (delivery.status, delivery.next_try_at) == (PENDING, delivery.not_before)
 
 
-@pytest.mark.behaviour("2.10", "4.15")
-def test_an_expired_delivery_is_neither_read_nor_sent(wanted: Subscription) -> None:
-    broker.publish_numbered(wanted.event_type, 2)
-    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
-    driven_marks = broker.outgoing_of(taken)
-    Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    settled = broker.settle({driven.id: driven.claim.epoch}, marks=[mark_of(driven, driven_marks[0])])
-    assert not settled.started
-    assert [one.id for one in broker.outgoing_of(taken)] == [driven_marks[1].id]
-
-
 @pytest.fixture
 def owner(storage: None) -> Subscriber:
     return subscriber()
@@ -338,7 +321,7 @@ def due_retries(owner: Subscriber, count: int, *, since: float) -> Subscription:
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
     Line.objects.filter(pk=line.pk).update(epoch=epoch)
-    hand = read_pages([PageRequest(line.pk, epoch, TURNS)], BodyBudget(MAX_PROCESS_BYTES))[line.pk]
+    hand = broker.read_page(PageRequest(line.pk, epoch, TURNS))
     taken = iter(lambda: hand.take(deferred_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
 

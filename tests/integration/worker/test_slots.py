@@ -18,9 +18,8 @@ from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.operations import cancel, try_now
 from delivery.statuses import DeliveryStatus
 from delivery.worker import leases, rounds
-from delivery.worker.buffer import BodyBudget, PageRequest
+from delivery.worker.buffer import PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.pages import read_pages
 from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import PausedBy, Processing, Subscriber, Subscription
@@ -88,7 +87,7 @@ def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="worker")
     first, second, _ = (one.id for one in broker.outgoing_of(taken))
     line = PageRequest(taken.line_id, taken.epoch, capacity=1, busy=[first], taken=[first])
-    hand = read_pages([line], BodyBudget(1_000))[line.line_id]
+    hand = broker.read_page(line)
     assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
 
 
@@ -165,7 +164,7 @@ def test_what_is_held_goes_first_when_it_is_due(wanted: Subscription, *, due: bo
         Hold.objects.update(due_at=Now() + timedelta(minutes=1))
     (taken,) = claim([line.pk], worker="worker")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16)
-    page = read_pages([driven.page_request()], BodyBudget(1_000))[line.pk]
+    page = broker.read_page(driven.page_request())
     assert (len(driven.slots), len(page), [one.id for one in page.heads]) == (slots, 8 + due, [newest.pk] * due)
 
 
