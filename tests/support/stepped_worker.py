@@ -21,7 +21,9 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.round_trip import RoundTrip, Settling
 from delivery.worker.rounds import NO_LINK, Rounds
 from delivery.worker.slots import Settlement, Slot, Slots, SlotState, Withheld
+from subscriptions.models import Subscriber
 from subscriptions.scripting.jobs import Job, Result
+from tests.support.broker import line_of
 
 BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
 HUNG = "hung"
@@ -230,6 +232,14 @@ class SteppedWorker:
             rounds._look_at = rounds._backoff.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
+
+
+def stepped_worker_of(owner: Subscriber) -> tuple[SteppedWorker, list[Request]]:
+    """Return a worker that has taken the main line of a subscriber, and the growing list of its requests."""
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([line_of(owner).pk])
+    return worker, requests
 
 
 def _idles_alone(slot: Slot) -> bool:

@@ -32,7 +32,7 @@ from tests.support.api import client_of
 from tests.support.broker import Worker
 from tests.support.database import execute, in_other_thread
 from tests.support.factories import subscriber, subscription
-from tests.support.stepped_worker import Request, SteppedWorker
+from tests.support.stepped_worker import Request, SteppedWorker, stepped_worker_of
 
 pytestmark = pytest.mark.behaviour("4.18")
 
@@ -119,8 +119,7 @@ def test_a_page_that_is_cut_keeps_no_key_from_being_read(wanted: Subscription, c
     Subscriber.objects.update(**cut)
     bodies = [json.dumps({"key": key, "padding": "x" * 20_000}).encode() for key in "abcabcd"]
     broker.publish_bodies(wanted.event_type, *bodies)
-    requests: list[Request] = []
-    SteppedWorker("stepped", requests.append).take([broker.line_of(wanted.subscriber).pk])
+    _, requests = stepped_worker_of(wanted.subscriber)
     sent = Delivery.objects.in_bulk([request.delivery_id for request in requests])
     assert [sent[request.delivery_id].ordering_key for request in requests] == [*"abcd"]
 
@@ -128,9 +127,7 @@ def test_a_page_that_is_cut_keeps_no_key_from_being_read(wanted: Subscription, c
 def test_keys_that_are_left_of_a_page_are_in_the_next_one(wanted: Subscription) -> None:
     Subscriber.objects.update(max_queued_to_send=3, concurrency=2)
     publish(wanted, *"abcdef" * 5)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     while len(requests) < 12:
         worker.answer_all({worker.wire.in_flight[0]: 200})
     sent = Delivery.objects.in_bulk([request.delivery_id for request in requests])
@@ -160,9 +157,7 @@ def test_a_hold_is_for_its_key_only(receiver: Receiver, wanted: Subscription, mo
 @pytest.mark.behaviour("4.7")
 def test_a_slot_goes_on_with_its_key_in_order_past_one_that_is_held(wanted: Subscription) -> None:
     publish(wanted, "a", "b", "a", "b", "a")
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     first, held = requests
     worker.answer_all({held: 503})
     worker.answer_all({first: 200})
@@ -195,9 +190,7 @@ def test_no_number_is_missing_that_the_history_does_not_have(
     for number, one in enumerate(three):
         Subscription.objects.filter(pk=one.pk).update(rate_limit=0.001 if number in limited else None)
         publish(one, str(number))
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     Pace.objects.filter(subscription__in=[three[number] for number in refused]).update(last_at=Now())
     Subscription.objects.filter(pk__in=[three[number].pk for number in {*refused}.difference(limited)]).update(
         position=9
@@ -334,8 +327,7 @@ def test_a_page_begins_with_what_has_no_key(keyless: Subscription, others: int) 
     change(keyless, **KEYED)
     let_hours_pass()
     publish(keyless, *[f"key {number}" for number in range(others)])
-    requests: list[Request] = []
-    SteppedWorker("stepped", requests.append).take([broker.line_of(keyless.subscriber).pk])
+    _, requests = stepped_worker_of(keyless.subscriber)
     sent = Delivery.objects.filter(pk__in=[request.delivery_id for request in requests])
     keys = [None, "key 0", "key 1", "key 10"] if others else [None]
     assert [*sent.order_by("sequence").values_list("ordering_key", flat=True)] == keys

@@ -21,7 +21,7 @@ from subscriptions.models import Subscription
 from tests.support import broker
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import retry_policy, subscription
-from tests.support.stepped_worker import Request, SteppedWorker
+from tests.support.stepped_worker import stepped_worker_of
 
 pytestmark = pytest.mark.behaviour("1.4")
 
@@ -192,9 +192,7 @@ def test_a_slow_endpoint_is_sent_at_its_rate(
     broker.publish_numbered(limited.event_type, 40)
     if has_others:
         broker.publish_numbered(subscription(limited.subscriber).event_type, 40)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(limited.subscriber).pk])
+    worker, requests = stepped_worker_of(limited.subscriber)
     worker.lines[0].is_over = is_over
     for number in range(2, 6):
         pass_seconds(monkeypatch, 0.51)

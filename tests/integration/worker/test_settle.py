@@ -41,7 +41,7 @@ from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.database import do_and_disconnect, execute, lock_waiters
 from tests.support.factories import event_type, subscription
-from tests.support.stepped_worker import Request, SteppedWorker
+from tests.support.stepped_worker import stepped_worker_of
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 IN_FLIGHT = DeliveryStatus.IN_FLIGHT
@@ -397,9 +397,7 @@ def test_other_answers_of_a_line_with_a_refused_value_are_recorded_and_nothing_m
 ) -> None:
     Subscriber.objects.update(processing="CONCURRENT", concurrency=2)
     broker.publish_numbered(wanted.event_type, 4)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     worker.answer_all(dict(zip(requests, (418, 200), strict=True)))
     assert (broker.statuses(wanted), worker.lines) == ([IN_FLIGHT, DELIVERED, PENDING, PENDING], [])
 

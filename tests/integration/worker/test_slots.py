@@ -27,7 +27,7 @@ from subscriptions.scripting.jobs import Failed, Made, NotRun, Result
 from tests.support import broker
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.factories import retry_policy, subscriber, subscription
-from tests.support.stepped_worker import Request, SteppedWorker
+from tests.support.stepped_worker import stepped_worker_of
 
 pytestmark = pytest.mark.behaviour("4.13")
 
@@ -238,9 +238,7 @@ def test_a_subscription_that_is_probed_keeps_no_other_waiting(
     for one in (wanted, other):
         broker.publish_bodies(one.event_type, *[b'{"key": "%d"}' % number for number in range(20)])
     half_open(wanted)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     assert [one.destination.subscription_id for one in requests] == [wanted.pk, other.pk, other.pk]
     worker.answer_all({requests[0]: 200 if works else 503})
     worker.answer_all({requests[1]: 200})
@@ -252,9 +250,7 @@ def test_a_subscription_that_is_probed_keeps_no_other_waiting(
 def test_all_slots_go_on_with_a_subscription_that_works_again(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 4)
     half_open(wanted)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     assert len(requests) == 1
     worker.answer_all({requests[0]: 200})
     assert len(worker.wire.in_flight) == 3
@@ -274,9 +270,7 @@ def test_another_probe_begins_if_the_first_is_not_sent(
     broker.publish_numbered(other.event_type, 1)
     broker.publish_numbered(wanted.event_type, 3)
     half_open(wanted)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     assert (len(requests), len(worker.scripts.running)) == (1, 1)
     if is_cancelled:
         cancel_it(Delivery.objects.filter(subscription=wanted).earliest("id").pk)
@@ -359,9 +353,7 @@ def test_a_line_that_goes_on_hears_what_becomes_of_what_it_holds(
     again: bool,
 ) -> None:
     broker.publish_numbered(wanted.event_type, 2)
-    requests: list[Request] = []
-    worker = SteppedWorker("stepped", requests.append)
-    worker.take([broker.line_of(wanted.subscriber).pk])
+    worker, requests = stepped_worker_of(wanted.subscriber)
     held, hanging = requests
     worker.answer_all({held: 503})
     act(held.delivery_id)
