@@ -283,9 +283,9 @@ def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLin
     return driven, delivery, settled.started[delivery.id]
 
 
-def settle(epochs: Mapping[int, int], *, of_groups: bool = False, spares: bool = False, **parts: Any) -> Settling:
-    """Settle this in a statement of its own, as a round does; return what it did."""
-    settling = Settling(epochs, of_groups=of_groups, **parts)
+def settle(of: ActiveLine | Mapping[int, int], *, spares: bool = False, **parts: Any) -> Settling:
+    """Settle this of a line, or of lines with these epochs, in a statement of its own; return what that did."""
+    settling = Settling({of.id: of.claim.epoch} if isinstance(of, ActiveLine) else of, **parts)
     settling.note(rows(*settling.statement(spares=spares)))
     return settling
 

@@ -124,7 +124,7 @@ def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: 
     second = broker.outgoing_of(driven.claim)[0]
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     ended = [broker.settlement(driven, first)]
-    settled = broker.settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[mark_of(driven, second)])
+    settled = broker.settle(driven, settlements=ended, marks=[mark_of(driven, second)])
     assert ([*settled.ended], [*settled.started]) == ([first.id], [])
 
 
@@ -159,7 +159,7 @@ def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Lin
         driven, delivery, _ = broker.crash_while_sending(lines[0])
         Delivery.objects.update(cancel_requested=end != "answered")
         if end == "answered":
-            broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+            broker.settle(driven, settlements=[broker.settlement(driven, delivery)])
         broker.expire_lease(lines[0])
         claim([lines[0].pk], worker="next")
     assert Delivery.objects.final().values(*fields).get() == fields | {"unreceived": end != "answered"}

@@ -55,11 +55,11 @@ def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     last, number = driven.numbers.last, 0
     for delivery in broker.outgoing_of(driven.claim)[: settled + 1]:
         driven.numbers.last = last + number
-        marked = broker.settle({driven.id: driven.claim.epoch}, marks=[mark_of(driven, delivery)])
+        marked = broker.settle(driven, marks=[mark_of(driven, delivery)])
         number += 1
         if number <= settled:
             assert marked.started == {delivery.id: last + number}
-            broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+            broker.settle(driven, settlements=[broker.settlement(driven, delivery)])
     return last + number
 
 
@@ -414,7 +414,7 @@ def test_numbers_go_on_after_filed_deliveries(
     open_days(then.date(), ahead=0)
     broker.publish_numbered(wanted.event_type, 2)
     driven, delivery, number = broker.crash_while_sending(line)
-    broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.settle(driven, settlements=[broker.settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
     if crashes_again:

@@ -135,7 +135,7 @@ def test_only_a_request_that_was_sent_ends_the_count(wanted: Subscription, *, wa
     crash_again_and_again(wanted, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     ended = broker.settlement(line, delivery, **(broker.NO_ANSWER | {"uncertain": was_sent}))
-    broker.settle({line.id: line.claim.epoch}, settlements=[ended])
+    broker.settle(line, settlements=[ended])
     assert Delivery.objects.get().crash_count == crash_count
 
 

@@ -19,7 +19,6 @@ from delivery.status.delivery_search import in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import KeyWalk, PageRequest
-from delivery.worker.line import ActiveLine
 from delivery.worker.round_trip import mark_of
 from delivery.worker.slots import SideEffects
 from subscriptions.models import Processing, Subscriber, Subscription
@@ -103,10 +102,9 @@ def deliver_and_crash(grown: Grown) -> None:
     driven.numbers.last = number
     deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     for spares in (False, True):  # the second time as after a lock: it is safe to repeat
-        epochs, marks = {line.pk: driven.claim.epoch}, [mark_of(driven, second)]
-        broker.settle(epochs, spares=spares, settlements=[deferred], marks=marks)
+        broker.settle(driven, spares=spares, settlements=[deferred], marks=[mark_of(driven, second)])
     broker.settle(
-        {line.pk: driven.claim.epoch},
+        driven,
         settlements=[broker.settlement(driven, second)],
         states=[driven.update()],
     )
@@ -122,7 +120,7 @@ def retry(grown: Grown) -> None:
     assert line.pk in lines_with_due_work()
     driven, first, _ = broker.crash_while_sending(line)
     broker.settle(
-        {line.pk: driven.claim.epoch},
+        driven,
         settlements=[broker.settlement(driven, first)],
         states=[driven.update()],
     )
@@ -139,38 +137,32 @@ def move_to_retry_line_and_suspend(grown: Grown) -> None:
     driven, first, _ = broker.crash_while_sending(line)
     moved = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
-    broker.settle(
-        epochs(driven), settlements=[broker.settlement(driven, first, **pending, pause=0.0, side_effects=moved)]
-    )
+    broker.settle(driven, settlements=[broker.settlement(driven, first, **pending, pause=0.0, side_effects=moved)])
     broker.expire_lease(line)
     driven, second, _ = broker.crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
     unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
     third = broker.outgoing_of(driven.claim)[0]
     broker.settle(
-        epochs(driven),
+        driven,
         settlements=[broker.settlement(driven, second, **unanswered, side_effects=announced)],
         marks=[mark_of(driven, third)],
     )
     config_version = third.destination.config_version
     suspends = SideEffects(suspends=True, config_version=config_version, probe=60.0, announces=True, meaning="suspend")
     broker.settle(
-        epochs(driven),
+        driven,
         settlements=[broker.settlement(driven, third, **pending, side_effects=suspends)],
         states=[driven.update()],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     driven, third, _ = broker.crash_while_sending(line)
     broker.settle(
-        epochs(driven),
+        driven,
         settlements=[broker.settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))],
     )
     assert retry_line.pk in lines_with_due_work()
-    broker.settle(epochs(driven), states=[driven.update()])
-
-
-def epochs(driven: ActiveLine) -> dict[int, int]:
-    return {driven.id: driven.claim.epoch}
+    broker.settle(driven, states=[driven.update()])
 
 
 def look(grown: Grown) -> None:

@@ -265,7 +265,7 @@ def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(limited.subscriber))
     taken_at = last_at(limited)
-    again = broker.settle({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)])
+    again = broker.settle(line, marks=[mark_of(line, delivery)])
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
 
 

@@ -233,11 +233,11 @@ def test_a_repeated_settle_leaves_the_next_request_alone(wanted: Subscription) -
     broker.publish_numbered(wanted.event_type, 1)
     main, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     retried = broker.settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
-    assert broker.settle({main.id: main.claim.epoch}, settlements=[retried]).ended == {delivery.id}
+    assert broker.settle(main, settlements=[retried]).ended == {delivery.id}
     broker.crash_while_sending(broker.retry_line_of(wanted.subscriber))
-    assert broker.settle({main.id: main.claim.epoch}, settlements=[retried]).ended == frozenset()
+    assert broker.settle(main, settlements=[retried]).ended == frozenset()
     ended = broker.settlement(main, delivery)
-    assert broker.settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
+    assert broker.settle(main, settlements=[ended]).ended == frozenset()
     assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
 
 
@@ -248,11 +248,11 @@ def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscripti
     line, retry_line = broker.line_of(wanted.subscriber), broker.retry_line_of(wanted.subscriber)
     main, first, number = broker.crash_while_sending(line)
     ended = broker.settlement(main, first, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
-    broker.settle({main.id: main.claim.epoch}, settlements=[ended])
+    broker.settle(main, settlements=[ended])
     if then != "waits":
         retry, _, _ = broker.crash_while_sending(retry_line)
         if then == "has ended":
-            broker.settle({retry.id: retry.claim.epoch}, settlements=[broker.settlement(retry, first)])
+            broker.settle(retry, settlements=[broker.settlement(retry, first)])
     broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (taken.last_sequence, taken.holds) == (number, ())

@@ -67,8 +67,8 @@ def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     ended = broker.settlement(line, delivery)
-    first = broker.settle({line.id: line.claim.epoch}, settlements=[ended])
-    again = broker.settle({line.id: line.claim.epoch}, settlements=[ended])
+    first = broker.settle(line, settlements=[ended])
+    again = broker.settle(line, settlements=[ended])
     assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
     assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
     assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
@@ -152,7 +152,7 @@ def test_cancelling_in_flight(wanted: Subscription, answered: dict[str, Any], en
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1, True)
     assert broker.statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
-    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **answered)])
+    broker.settle(line, settlements=[broker.settlement(line, delivery, **answered)])
     assert broker.statuses(wanted) == [end, CANCELLED, CANCELLED]
     assert len(broker.attempts_of(delivery.id)) == 1
 
@@ -162,7 +162,7 @@ def test_cancelling_an_uncertain_delivery_is_in_the_history(wanted: Subscription
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
+    broker.settle(line, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
         (line.id, LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
     ]
@@ -174,7 +174,7 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
     line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert number == 1
     sequence_unused = broker.settlement(line, delivery, PENDING, status_code=None, sequence_unused=True)
-    broker.settle({line.id: line.claim.epoch}, settlements=[sequence_unused])
+    broker.settle(line, settlements=[sequence_unused])
     assert Delivery.objects.get().sequence is None
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
@@ -288,7 +288,7 @@ def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeyp
     held = line.update()
     missed = broker.settlement(line, delivery, **broker.NO_ANSWER)
     overtaken(
-        lambda: broker.settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
+        lambda: broker.settle(line, settlements=[missed], states=[held]),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
