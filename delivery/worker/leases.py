@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import structlog
 
@@ -32,8 +33,7 @@ from delivery.limits import (
     TURN_SECONDS,
 )
 from delivery.models import Lane
-from delivery.worker.buffer import RateLimiter, SlotShares
-from delivery.worker.isolation import Isolation
+from delivery.worker.buffer import SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.queue import queue_line
 from delivery.worker.slots import Rest, Send, Slot
@@ -49,17 +49,16 @@ def active_line(
     *,
     queue_max_in_flight: int,
     extra_slots: int = MAX_EXTRA_SLOTS,
-    rate_limiter: RateLimiter | None = None,
-    isolation: Isolation | None = None,
+    **shared: Any,
 ) -> ActiveLine:
     """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
 
+    `shared` is what it has in common with the process's other lines: rate limiter and isolated processes.
     What is held and not due takes up a slot, so a dead endpoint gets no more requests than there are slots. No line has
     more than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
     """
     is_sender = claimed.lane == Lane.QUEUE
-    line = ActiveLine(claimed, link, renewed_at)
-    line.rate_limiter, line.isolation = rate_limiter or line.rate_limiter, isolation or line.isolation
+    line = ActiveLine(claimed, link, renewed_at, **shared)
     resting = len(line.holds.resting(boot_clock.since_boot()))
     wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)
@@ -207,7 +206,8 @@ def release_of(line: ActiveLine) -> Released:
     is_held = len(held) >= line.claim.concurrency
     if is_held:
         log.info("line.held", line_id=line.id, delivery_ids=held)
-    has_more = not is_held and line.rest is None and line.may_have_more
+    may_have_more = line.buffer.has_more or line.has_hint or line.is_outdated or bool(line.slot_shares.avoided)
+    has_more = may_have_more and not is_held and line.rest is None
     log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
     return Released(line.id, line.claim.queue, line.link, has_more)
 

@@ -144,11 +144,6 @@ class ActiveLine:
         return now >= self.taken_at + LONGEST_TURN_SECONDS
 
     @property
-    def may_have_more(self) -> bool:
-        """Whether another turn may find something to send at once."""
-        return self.buffer.has_more or self.has_hint or self.is_outdated or bool(self.slot_shares.avoided)
-
-    @property
     def is_read_out(self) -> bool:
         """Whether a page has shown all there was, and all of it has been taken; or just now, what keys are free."""
         if self.is_keyed and self.has_read and boot_clock.since_boot() < self.read_at + KEYS_SECONDS:
