@@ -29,7 +29,7 @@ from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.support import broker
-from tests.support.behaviours import LateBytes, dripping, endless
+from tests.support.behaviours import LateBytes, close, dripping, endless, reset
 from tests.support.broker import Worker
 from tests.support.factories import subscription
 
@@ -386,13 +386,17 @@ ANSWERED = {
     "a location that is no text": (raw(b"HTTP/1.1 302 x\r\nLocation: \xff\xfe\r\nContent-Length: 0\r\n\r\n"), 302),
     "a date no calendar has": (answer(400, Retry_After="1 Jan 99999999999999999999 0:0:0"), 400),
     "an interim answer first": (raw(b"HTTP/1.1 103 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n"), 204),
-    "a body without end": (endless, 200),
     "HTTP/1.0": (raw(b"HTTP/1.0 200 OK\r\n\r\nuntil the end"), 200),
     "an encoding nobody knows": (raw(b"HTTP/1.1 200 -\r\nContent-Encoding: \xff\r\nContent-Length: 0\r\n\r\n"), 200),
     "a transfer encoding that is no text": (raw(b"HTTP/1.1 200 -\r\nTransfer-Encoding: \xff\xfe\x80\r\n\r\n"), 200),
     "a cookie": (answer(200, Set_Cookie="a=b"), 200),
 }
 UNANSWERED = {
+    "the end": close,
+    "a reset": reset,
+    "no HTTP": raw(b"good morning\r\n\r\n"),
+    "half a body": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"),
+    "broken chunks": raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
     "zero bytes": raw(b"\x00" * 100),
     "a status that is no number": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
     "a status of four digits": raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
@@ -415,13 +419,15 @@ def test_odd_answers(receiver: Receiver, worker: Worker, wanted: Subscription, s
     assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, status)]
 
 
-@pytest.mark.behaviour("4.8")
+@pytest.mark.behaviour("4.8", "4.11")
 @pytest.mark.parametrize("nonsense", UNANSWERED.values(), ids=UNANSWERED.keys())
 def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subscription, nonsense: Behaviour) -> None:
     receiver.on("/a", nonsense, answer())
     broker.publish_numbered(wanted.event_type, 2)
     broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False]
+    assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
     assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
     assert Attempt.objects.earliest("id").error
 

@@ -18,15 +18,12 @@ from delivery.status.line_status import Diversion, LineState, diversions_of, lin
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
-from subscriptions.retry_policies import OnExhausted
+from subscriptions.retry_policies import ACTIONS, OnExhausted
 from tests.support import broker
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 
 DELIVERED, PENDING, FAILED = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING, DeliveryStatus.FAILED
-RETRY_ALL: dict[str, Any] = dict.fromkeys(
-    ("on_redirect", "on_throttled", "on_client_error", "on_unavailable", "on_server_error", "on_no_answer"),
-    "RETRY_LANE",
-) | {"jitter": 0.0}
+RETRY_ALL: dict[str, Any] = dict.fromkeys(ACTIONS, "RETRY_LANE") | {"jitter": 0.0}
 TEN_MINUTES: dict[str, Any] = {"initial_delay_seconds": 600.0, "max_delay_seconds": 600.0}
 
 

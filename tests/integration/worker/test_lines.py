@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_project.core import boot_clock
 from broker_project.core.db import forget_connection
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
@@ -27,7 +27,7 @@ from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
-from tests.support.behaviours import close, reset
+from tests.support.behaviours import close
 from tests.support.broker import Worker
 from tests.support.database import damage_long_bodies, execute
 from tests.support.factories import event_type, subscriber, subscription
@@ -425,26 +425,3 @@ def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
     wait_until(held.exists)
     check_pause(held.get().due_at, max(LONGER, 0.8 * longest), longest)
     broker.make_due()
-
-
-@pytest.mark.behaviour("4.8", "4.11")
-@pytest.mark.parametrize(
-    "broken",
-    [
-        close,
-        reset,
-        raw(b"good morning\r\n\r\n"),
-        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"),
-        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-        raw(b"\x00\xff\xfe"),
-    ],
-    ids=["close", "reset", "no HTTP", "half a body", "broken chunks", "zero bytes"],
-)
-def test_incomplete_answers_hold(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
-    receiver.on("/a", broken, answer())
-    broker.publish_numbered(wanted.event_type, 2)
-    broker.cut_pauses_until_done()
-    assert receiver.bodies("/a") == [b"0", b"0", b"1"]
-    assert [request.is_flagged for request in receiver.log] == [False, True, False]
-    assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
-    assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]

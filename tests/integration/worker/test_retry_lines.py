@@ -16,17 +16,14 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import PageRequest
 from delivery.worker.slots import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
-from subscriptions.retry_policies import OnExhausted
+from subscriptions.retry_policies import ACTIONS, OnExhausted
 from tests.support import broker
 from tests.support.behaviours import reset
 from tests.support.factories import retry_policy, subscriber, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 FAILED, IN_FLIGHT, HELD = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD
-RETRY_ALL: dict[str, Any] = dict.fromkeys(
-    ("on_redirect", "on_throttled", "on_client_error", "on_unavailable", "on_server_error", "on_no_answer"),
-    "RETRY_LANE",
-) | {"jitter": 0.0}
+RETRY_ALL: dict[str, Any] = dict.fromkeys(ACTIONS, "RETRY_LANE") | {"jitter": 0.0}
 TWICE: dict[str, Any] = {"max_retries": 2, "on_exhausted": OnExhausted.FAIL}
 
 TURNS = 6
