@@ -52,7 +52,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import read_pages
+from delivery.worker.pages import PageReading
 from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Settlement
@@ -160,13 +160,19 @@ class GrowthDatabase:
         timed("sweep", due_lines)
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [PageRequest(one.line_id, one.epoch, one.capacity) for one in claims]
-        hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
+        hands = timed("read a page", _read_pages, wanted)
         lines = [ActiveLine(one, NO_LINK, 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", _settle))
         publish_copies(self._fetched, b"{}", FETCHED)
         handed_out = timed("fetch", fetch, self._box, max_messages=FETCHED)
         timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])
         return dict(seconds)
+
+
+def _read_pages(wanted: list[PageRequest]) -> dict[int, Buffer[Outgoing]]:
+    """Read pages in a statement of their own."""
+    reading = PageReading(wanted, BodyBudget(2**30))
+    return reading.buffers(rows(*reading.statement))
 
 
 def _settle(epochs: Mapping[int, int], **parts: Any) -> None:

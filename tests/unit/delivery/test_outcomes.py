@@ -1,6 +1,5 @@
 """Outcomes of a request, legal status changes, and what publishers learn of failures."""
 
-import itertools
 from datetime import UTC, datetime
 
 import orjson
@@ -108,9 +107,9 @@ EXPECTED = {(row[0], column): mark == "x" for row in ROWS for column, mark in zi
 
 
 @pytest.mark.behaviour("10.2")
-@pytest.mark.parametrize(("before", "after"), [*itertools.product(DeliveryStatus, repeat=2)])
-def test_legal_changes(before: DeliveryStatus, after: DeliveryStatus) -> None:
-    assert (after in LEGAL_CHANGES[before]) == EXPECTED[before.value, after.value]
+def test_legal_changes() -> None:
+    legal = {(old.value, new.value): new in LEGAL_CHANGES[old] for old in DeliveryStatus for new in DeliveryStatus}
+    assert legal == EXPECTED
 
 
 @pytest.mark.behaviour("10.1")
