@@ -22,8 +22,7 @@ GATHER_SECONDS: Final = 0.003
 """The first answers wait for those to requests that left together with them: a settle for one costs nearly as much as a
 settle for ten."""
 SETTLE_LATER_SECONDS: Final = 0.08
-"""Deliveries with nothing behind them wait for each other to be settled: a settle for one costs nearly as much as a
-settle for ten."""
+"""Deliveries with nothing behind them wait for each other to be settled, for the same reason."""
 SETTLE_EARLIER_SECONDS: Final = 0.04
 """So much earlier they are settled with a page that is read anyway."""
 MAX_ANSWER_BYTES: Final = 65_536
@@ -64,11 +63,9 @@ DRAIN_SECONDS: Final = 5.0
 LONGEST_TURN_SECONDS: Final = LONG_TURN_SECONDS + MAX_TIMEOUT_SECONDS
 """From this time on the line sends nothing more: requests that hung before have timed out by now."""
 MIN_LINK_SECONDS: Final = 0.02
-"""The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
-little."""
+"""Between two links that a worker sends for lines whose turn is over: thousands of slow lines cost little."""
 IDLE_SECONDS: Final = 5.0
-"""A line without work is released after this time: until then the next delivery costs no claim, and its lease has to be
-renewed once."""
+"""A line without work is released after this time: until then its next delivery costs no claim."""
 MIN_IDLE_SECONDS: Final = 1.0
 """The same where others need the place of the line."""
 LOOK_SECONDS: Final = 0.01
