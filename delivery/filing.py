@@ -70,7 +70,7 @@ def subscriptions_with(name: LiteralString, condition: LiteralString) -> Literal
 FILED_COLUMNS: Final[tuple[LiteralString, ...]] = (
     *("id", "message_id", "line_id", "subscription_id", "group_id", "status", "size", "attempts", "times_deferred"),
     *("waits_for", "due_at", "sequence", "uncertain", "cancel_requested", "reason", "created_at", "expires_at"),
-    *("not_before", "resubmit_of", "replay_id", "fetches", "unreceived", "ordering_key"),
+    *("not_before", "resubmit_of", "replay_id", "fetches", "fetch_id", "unreceived", "ordering_key"),
 )
 """The columns that a delivery keeps when it ends: those of every CTE `gone`."""
 

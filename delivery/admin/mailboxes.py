@@ -42,8 +42,8 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.admin.configured import ACTIVATION_COLOURS
 from subscriptions.models import DeliveryMode, Status, Subscriber, Subscription
 
-CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
-"""A delivery, and the number of its fetch."""
+CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,18})", re.ASCII)
+"""A delivery, and the id of its fetch."""
 END_REASONS: Final = {
     DeliveryStatus.CANCELLED: "its cancellation was requested",
     DeliveryStatus.FAILED: "its redeliveries are used up",
@@ -180,7 +180,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         only = id_in(request.GET, "delivery")
         chosen = [
             FetchedDelivery(
-                f"{one.pk}.{one.fetches}",
+                f"{one.pk}.{one.fetch_id}",
                 one,
                 status_if_returned(
                     cancel_requested=one.cancel_requested, fetches=one.fetches, max_redeliveries=box.max_redeliveries

@@ -79,9 +79,9 @@ class ReceiptState(NamedTuple):
     """A receipt and its delivery, after a call: a row of the statements."""
 
     delivery_id: int
-    fetch_number: int
-    newest: int
-    """The number of the delivery's newest fetch."""
+    fetch_id: int
+    newest: int | None
+    """The id of the delivery's newest fetch."""
     is_done: bool
     """Whether this call has just had its effect."""
     status: str
@@ -99,7 +99,7 @@ class ReceiptState(NamedTuple):
     @property
     def is_newest(self) -> bool:
         """Whether it is the delivery's newest fetch."""
-        return self.newest == self.fetch_number
+        return self.newest == self.fetch_id
 
     @property
     def final_status(self) -> str | None:
@@ -111,15 +111,15 @@ MAX_REDELIVERIES: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveri
 """No limit for messages that were not attempted: they never end by being returned."""
 
 FOUND: Final = """
-WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)),
+WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetch_ids)s::bigint[]) AS a (id, fetch_id)),
 own AS MATERIALIZED (
   SELECT s.id, s.delivery_mode, u.mailbox_ordered, u.max_redeliveries
     FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
    WHERE u.id = %(subscriber)s),
 found AS MATERIALIZED (
-  SELECT a.id, a.number, d.fetches AS newest, d.fetches = a.number AS counts, d.status, d.fetched_until,
-         d.cancel_requested, own.delivery_mode, own.mailbox_ordered, own.max_redeliveries
-    FROM (SELECT * FROM asked ORDER BY id, number) a
+  SELECT a.id, a.fetch_id, d.fetch_id AS newest, d.fetch_id = a.fetch_id AS counts, d.status, d.fetched_until,
+         d.fetches, d.cancel_requested, own.delivery_mode, own.mailbox_ordered, own.max_redeliveries
+    FROM (SELECT * FROM asked ORDER BY id, fetch_id) a
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open o
       WHERE o.id = a.id AND o.closed_on = '9999-12-31' AND o.subscription_id = ANY (ARRAY(SELECT id FROM own))
@@ -132,16 +132,16 @@ settle never waits for a client.
 
 ACKNOWLEDGE: Final = f"""{FOUND},
 {close("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
-SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END FROM found
+SELECT id, fetch_id, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END FROM found
 """
 """What it waited for is kept: it says that this fetch ended the delivery."""
 
 NACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
   SELECT f.id, f.delivery_mode, {is_exhausted("f", MAX_REDELIVERIES)} AS ends
-    FROM (SELECT *, newest AS fetches FROM found WHERE counts) f),
+    FROM found f WHERE counts),
 {END_OR_RETURN}
-SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,
+SELECT f.id, f.fetch_id, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,
        NULL::timestamptz, NULL::float8, CASE WHEN f.counts AND f.delivery_mode = 'PUSH' THEN r.line_id END
   FROM found f LEFT JOIN gone g USING (id) LEFT JOIN returned r USING (id)
 """
@@ -154,16 +154,16 @@ extended AS (
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(
      SELECT id FROM found WHERE counts AND (fetched_until > clock_timestamp() OR NOT mailbox_ordered)))
   RETURNING d.id, d.fetched_until, extract(epoch FROM d.fetched_until - clock_timestamp())::float8 AS seconds)
-SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
+SELECT f.id, f.fetch_id, f.newest, e.id IS NOT NULL, f.status,
        COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), e.seconds
   FROM found f LEFT JOIN extended e ON e.id = f.id AND f.counts
 """
 """A timed-out message is in flight again, except in an ordered mailbox, where a newer one may be by now (9.7)."""
 
 NOT_IN_FLIGHT: Final = """
-SELECT a.id, a.number, d.fetches, false, d.status, NULL::timestamptz, NULL::float8, NULL::bigint,
+SELECT a.id, a.fetch_id, d.fetch_id, false, d.status, NULL::timestamptz, NULL::float8, NULL::bigint,
        d.closed_on < '9999-12-31', d.waits_for = 'RETURN'
-  FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
+  FROM unnest(%(ids)s::bigint[], %(fetch_ids)s::bigint[]) AS a (id, fetch_id)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_delivery o
     WHERE o.id = a.id AND o.subscription_id = ANY (ARRAY(
@@ -172,8 +172,8 @@ SELECT a.id, a.number, d.fetches, false, d.status, NULL::timestamptz, NULL::floa
 """
 """Looks up receipts whose deliveries no client has any more.
 
-Runs after the other statements, to see what those waited for have done. A message fetched again has another number, so
-none of these receipts counts.
+Runs after the other statements, to see what those waited for have done. A message fetched again has another fetch id,
+so none of these receipts counts.
 """
 
 
@@ -225,8 +225,8 @@ def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> 
 def _run(
     statement: LiteralString, subscriber_id: int, receipts: Sequence[Receipt], **more: object
 ) -> dict[Receipt, ReceiptState]:
-    ids, fetches = zip(*sorted({*receipts}), strict=True) if receipts else ((), ())
-    found = rows(statement, {"subscriber": subscriber_id, "ids": array(ids), "fetches": array(fetches), **more})
+    ids, fetch_ids = zip(*sorted({*receipts}), strict=True) if receipts else ((), ())
+    found = rows(statement, {"subscriber": subscriber_id, "ids": array(ids), "fetch_ids": array(fetch_ids), **more})
     return {Receipt(*row[:2]): ReceiptState(*row) for row in found}
 
 

@@ -46,13 +46,13 @@ taken AS MATERIALIZED (
    WHERE upto = size OR upto <= {MAX_FETCH_BYTES}),
 fetched AS (
   UPDATE delivery_open d
-     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, waits_for = 'RETURN', due_at = NULL,
-         line_id = (SELECT min(line_id) FROM box),
+     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, fetch_id = (random() * 9e15)::bigint,
+         waits_for = 'RETURN', due_at = NULL, line_id = (SELECT min(line_id) FROM box),
          fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
          fetched_seconds = (SELECT min(ack_seconds) FROM box),
          uncertain = d.uncertain OR d.fetched_until IS NOT NULL
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
-  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until,
+  RETURNING d.id, d.fetch_id, d.fetches - 1, d.subscription_id, d.fetched_until,
             extract(epoch FROM d.fetched_until - clock_timestamp())::float8, d.uncertain, d.message_id,
             (SELECT output FROM box WHERE box.id = d.subscription_id))
 SELECT n.is_ordered, n.is_any, h.*, {COLUMNS}
@@ -169,14 +169,12 @@ def fetch(mailbox: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:
 def _fetched(found: Sequence[Sequence[Any]]) -> list[FetchedMessage]:
     """Return the messages; one without content, which should not exist, is left to time out."""
     fetched: list[FetchedMessage] = []
-    for _, _, delivery_id, number, subscription_id, until, seconds, is_uncertain, _, output, *message in found:
+    for _, _, *columns in found:
+        facts, (_, output, *message) = columns[:7], columns[7:]
         if message[0] is None:
-            log.error("mailboxes.message_missing", delivery_id=delivery_id)
+            log.error("mailboxes.message_missing", delivery_id=facts[0])
             continue
-        content = in_payload_format(content_of(*message), output, {})
-        fetched.append(
-            FetchedMessage(delivery_id, number, subscription_id, until, seconds, content, is_uncertain=is_uncertain)
-        )
+        fetched.append(FetchedMessage(*facts, in_payload_format(content_of(*message), output, {})))
     return fetched
 
 

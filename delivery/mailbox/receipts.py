@@ -15,10 +15,9 @@ from delivery.webhook.content import Content
 PURPOSE: Final = b"broker.receipt"
 KEY_BYTES: Final = 32
 PROOF_BYTES: Final = 8
-_PLAIN: Final = Struct(">QI")
-_PROVED: Final = Struct(">QQI")
-_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{26}[AEIMQUYcgkosw048]")
-"""The last character has four bits of the proof, and two that are 0: each receipt has one text."""
+_PLAIN: Final = Struct(">QQ")
+_PROVED: Final = Struct(">QQQ")
+_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 class MailboxRef(NamedTuple):
@@ -33,8 +32,8 @@ class Receipt(NamedTuple):
     """One fetch of a delivery."""
 
     delivery_id: int
-    fetch_number: int
-    """1 for the first fetch of this delivery."""
+    fetch_id: int
+    """Random: no other fetch of this delivery has it, also if the database was restored and has forgotten that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +41,22 @@ class FetchedMessage:
     """A delivery that a client has: in flight until it is acknowledged, returned or timed out."""
 
     delivery_id: int
-    fetch_number: int
+    fetch_id: int
+    redeliveries: int
+    """Number of earlier fetches."""
     subscription_id: int
     until: datetime
     seconds: float
     """From the fetch to `until`: the client may have another clock."""
-    content: Content
-    """The message in the format of its subscription (contract 2.12)."""
     is_uncertain: bool
     """Whether the outcome of an earlier request is unknown: it was pushed before (contract 4.11)."""
+    content: Content
+    """The message in the format of its subscription (contract 2.12)."""
 
     @property
     def receipt(self) -> Receipt:
         """The receipt of this fetch."""
-        return Receipt(self.delivery_id, self.fetch_number)
-
-    @property
-    def redeliveries(self) -> int:
-        """Number of earlier fetches."""
-        return self.fetch_number - 1
+        return Receipt(self.delivery_id, self.fetch_id)
 
     @property
     def possible_duplicate(self) -> bool:
@@ -74,16 +70,15 @@ def receipt_key(secret: str) -> bytes:
 
 
 def encode_receipt(receipt: Receipt, *, subscriber_id: int, key: bytes) -> str:
-    """Return the receipt as 27 characters that are safe in URLs and JSON, signed for this subscriber."""
-    signed = _PLAIN.pack(*receipt) + _proof(receipt, subscriber_id, key)
-    return base64.urlsafe_b64encode(signed).decode().rstrip("=")
+    """Return the receipt as 32 characters that are safe in URLs and JSON, signed for this subscriber."""
+    return base64.urlsafe_b64encode(_PLAIN.pack(*receipt) + _proof(receipt, subscriber_id, key)).decode()
 
 
 def decode_receipt(text: str, *, subscriber_id: int, keys: Sequence[bytes]) -> Receipt | None:
     """Return the receipt if it was signed for this subscriber with one of the keys, else None."""
     if not _TEXT.fullmatch(text):
         return None
-    signed = base64.urlsafe_b64decode(f"{text}=")
+    signed = base64.urlsafe_b64decode(text)
     receipt, proof = Receipt(*_PLAIN.unpack_from(signed)), signed[_PLAIN.size :]
     return receipt if any(compare_digest(_proof(receipt, subscriber_id, key), proof) for key in keys) else None
 

@@ -458,6 +458,7 @@ class Migration(migrations.Migration):
                 ("crash_count", models.SmallIntegerField(db_default=0, default=0, editable=False)),
                 ("unreceived", models.BooleanField(db_default=False, default=False)),
                 ("fetches", models.IntegerField(db_default=0, default=0)),
+                ("fetch_id", models.BigIntegerField(editable=False, null=True)),
                 ("fetched_until", models.DateTimeField(blank=True, null=True)),
                 ("fetched_seconds", models.IntegerField(editable=False, null=True)),
                 ("cancel_requested", models.BooleanField(db_default=False, default=False)),

@@ -80,7 +80,9 @@ class Delivery(models.Model):
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     fetches = models.IntegerField(default=0, db_default=0)
-    """How often a client has fetched it: the number of the newest fetch, which never starts over (9.4)."""
+    """How often a client has fetched it."""
+    fetch_id = models.BigIntegerField(null=True, editable=False)
+    """What its newest fetch has, and no other: receipts name it (contract 9.4)."""
     fetched_until = models.DateTimeField(null=True, blank=True)
     """When its fetch times out; None: it was not fetched, or was acknowledged or returned (contract 9.2)."""
     fetched_seconds = models.IntegerField(null=True, editable=False)

@@ -66,7 +66,7 @@ gone AS (
          NULL::bigint AS sequence, %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
          %(published_at)s::timestamptz AS created_at, NULL::timestamptz AS expires_at,
          NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, 0 AS fetches,
-         false AS unreceived, NULL AS ordering_key
+         NULL::bigint AS fetch_id, false AS unreceived, NULL AS ordering_key
     FROM published WHERE %(subscription_id)s::bigint IS NOT NULL),
 filed AS ({FILE_GONE})
 INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,

@@ -10,7 +10,7 @@ from hypothesis import note
 
 from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.receipts import Receipt
+from delivery.mailbox.receipts import FetchedMessage, Receipt
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode
@@ -50,6 +50,7 @@ class Known:
     """Whether it has a time to live."""
     status: DeliveryStatus = PENDING
     fetches: int = 0
+    fetch_id: int = 0
     hours: int | None = None
     """How much longer it is in flight, not above 0 once it has timed out; None: no client has it."""
     days: int = 0
@@ -142,11 +143,11 @@ class ExpectedMailbox:
 
     # --- what happens ----------------------------------------------------------------------------------
 
-    def hand_out(self, delivery_id: int) -> None:
-        one = self.known[delivery_id]
+    def hand_out(self, receipt: Receipt) -> None:
+        one = self.known[receipt.delivery_id]
         one.is_uncertain |= one.is_late
         one.status, one.fetches, one.hours = IN_FLIGHT, one.fetches + 1, HOURS
-        one.is_deferred = False
+        one.fetch_id, one.is_deferred = receipt.fetch_id, False
 
     def switch(self, at: int) -> None:
         self.pulled ^= {at}
@@ -196,7 +197,7 @@ class ExpectedMailbox:
         one = self.known.get(receipt.delivery_id)
         if one is None:
             return ReceiptCode.UNKNOWN, False
-        if one.fetches != receipt.fetch_number:
+        if one.fetch_id != receipt.fetch_id:
             return (ReceiptCode.STALE if one.is_unfinished else ReceiptCode.ENDED), False
         if one.is_out:
             return self._answer_newest(what, one)
@@ -217,7 +218,7 @@ class ExpectedMailbox:
     def note(self, what: Saying, receipt: Receipt, hours: int) -> None:
         """Let happen what is said of a receipt; only the newest says anything."""
         one = self.known.get(receipt.delivery_id)
-        if one is None or one.hours is None or one.fetches != receipt.fetch_number:
+        if one is None or one.hours is None or one.fetch_id != receipt.fetch_id:
             return
         if what == "ack":
             one.end(DELIVERED)
@@ -271,7 +272,7 @@ class Clients:
     def fetch(self, most: int) -> None:
         expected = self.expected.available(most)
         got = fetch(mailbox_of(self.subscriber), max_messages=most) if most else []
-        self.handed_out(expected, [(one.delivery_id, one.fetch_number, one.until, one.is_uncertain) for one in got])
+        self.handed_out(expected, got)
 
     @may.happens(3, most=counts, what=sayings, hours=hours_more)
     def fetch_and_say(self, most: int, what: Saying, hours: int) -> None:
@@ -287,18 +288,19 @@ class Clients:
     def say_of_any_and_of_none(self, ats: list[int], what: Saying, hours: int) -> None:
         if self.receipts:
             receipts = [self.receipts[at % len(self.receipts)] for at in ats]
-            later = receipts[0]._replace(fetch_number=receipts[0].fetch_number + 1)
+            later = receipts[0]._replace(fetch_id=receipts[0].fetch_id + 1)
             self.say([*receipts, later, Receipt(1, 1)], what, hours)
 
     # --- what must hold --------------------------------------------------------------------------------
 
-    def handed_out(self, expected: list[int], got: list[tuple[int, int, datetime, bool]]) -> None:
-        assert [one[0] for one in got] == expected, "9.1, 9.3, 9.7: the oldest that nobody holds"
-        for delivery_id, number, until, is_uncertain in got:
-            self.expected.hand_out(delivery_id)
-            its = self.expected.known[delivery_id]
-            assert (number, hours_until(until), is_uncertain) == (its.fetches, its.hours, its.is_uncertain), "9.2"
-            self.receipts.append(Receipt(delivery_id, number))
+    def handed_out(self, expected: list[int], got: list[FetchedMessage]) -> None:
+        assert [one.delivery_id for one in got] == expected, "9.1, 9.3, 9.7: the oldest that nobody holds"
+        for one in got:
+            self.expected.hand_out(one.receipt)
+            its = self.expected.known[one.delivery_id]
+            told = (one.redeliveries + 1, hours_until(one.until), one.is_uncertain)
+            assert told == (its.fetches, its.hours, its.is_uncertain), "9.2"
+            self.receipts.append(one.receipt)
 
     def say(self, receipts: list[Receipt], what: Saying, hours: int) -> None:
         assert {*SAY[what](self.stranger.pk, receipts, hours).values()} <= {UNKNOWN}

@@ -7,7 +7,7 @@ TIME: Final = "2026-11-20T09:30:00.125000Z"
 LATER: Final = "2026-11-20T09:31:00Z"
 ID: Final = 2611200000000001
 BODY: Final = '{"order": 4711, "total": "19.90"}'
-RECEIPT: Final = "eyJkIjo3MDEsImYiOjF9.k3Wc"
+RECEIPT: Final = "AAlG5AiHyHsADzqSxHsdVUGIlhNM5Tt_"
 
 VALUES: Final[Mapping[str, Any]] = {
     "id": 7,

@@ -67,13 +67,18 @@ def hand_out_again(wanted: Subscription) -> None:
     assert len(mailboxes.fetch_all(wanted)) == 1
 
 
-def receipts_of_hand_out(number: int = 1) -> list[Receipt]:
-    """Return the receipt of the one delivery's hand-out of this number."""
-    return [Receipt(Delivery.objects.get().pk, number)]
+def newest_receipts() -> list[Receipt]:
+    return [Receipt(*ids) for ids in Delivery.objects.values_list("pk", "fetch_id")]
+
+
+def forget_and_hand_out_again(wanted: Subscription) -> None:
+    """Hand it out in a database that was restored, or failed over, and does not know that it was fetched (4.10)."""
+    Delivery.objects.update(status=PENDING, waits_for="TURN", fetches=0, fetched_until=None, fetch_id=None)
+    assert len(mailboxes.fetch_all(wanted)) == 1
 
 
 def give_it_back(wanted: Subscription) -> None:
-    nack(wanted.subscriber_id, receipts_of_hand_out())
+    nack(wanted.subscriber_id, newest_receipts())
 
 
 def begin_to_push(wanted: Subscription) -> tuple[ActiveLine, Outgoing]:
@@ -110,12 +115,12 @@ def expire(wanted: Subscription) -> None:
 
 
 def acknowledge_it(wanted: Subscription) -> None:
-    acknowledge(wanted.subscriber_id, receipts_of_hand_out())
+    acknowledge(wanted.subscriber_id, newest_receipts())
 
 
 def acknowledge_the_next(wanted: Subscription) -> None:
     hand_out_again(wanted)
-    acknowledge(wanted.subscriber_id, receipts_of_hand_out(2))
+    acknowledge(wanted.subscriber_id, newest_receipts())
 
 
 @pytest.mark.behaviour("9.2")
@@ -141,6 +146,7 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
     [
         (give_it_back, PENDING, (CONFLICT, RETURNED), (OK, RETURNED), (CONFLICT, RETURNED)),
         (hand_out_again, IN_FLIGHT, (CONFLICT, STALE), (CONFLICT, STALE), (CONFLICT, STALE)),
+        (forget_and_hand_out_again, IN_FLIGHT, (CONFLICT, STALE), (CONFLICT, STALE), (CONFLICT, STALE)),
         (begin_to_push, IN_FLIGHT, (CONFLICT, STALE), (CONFLICT, STALE), (CONFLICT, STALE)),
         (push_to_the_end, DELIVERED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
         (acknowledge_it, DELIVERED, (OK, ACKNOWLEDGED), (CONFLICT, ACKNOWLEDGED), (CONFLICT, ACKNOWLEDGED)),

@@ -214,7 +214,7 @@ def test_those_next_to_time_out_come_back(admin: Client, wanted: Subscription, m
     assert len(chosen(admin, back)) == 2
     assert "Return the 2 next to time out, of 3 in flight" in page_text(admin, back)
     only = f"{back}?delivery={last.delivery_id}"
-    assert chosen(admin, only) == [f"{last.delivery_id}.1"], "though it is not among those"
+    assert chosen(admin, only) == [f"{last.delivery_id}.{last.fetch_id}"], "though it is not among those"
 
 
 def test_a_message_that_is_no_longer_in_flight_is_reported(admin: Client, wanted: Subscription) -> None:

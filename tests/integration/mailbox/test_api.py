@@ -18,7 +18,7 @@ from tests.support.mailboxes import pulled_subscription, time_out_hand_outs
 pytestmark = pytest.mark.django_db
 
 SHOP = "shop"
-FORGED = "A" * 27
+FORGED = "A" * 32
 BAD_NUMBERS: list[Any] = [0, 101, -1, 2**70, 1.0, "5", True, None, []]
 BAD_EXTENSIONS: list[Any] = [0, 43_201, -1, 1.5, "30", True, None]
 BAD_SECONDS: list[Any] = [-1, 20.1, 1e300, "5", True, None, {}]

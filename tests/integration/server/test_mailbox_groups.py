@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 STORED = 12
 FETCHED = 6
-FORGED = "A" * 27
+FORGED = "A" * 32
 
 
 class Mailbox:
