@@ -23,7 +23,9 @@ ID_PREFIX: Final = "vol_"
 MAX_SECONDS: Final = 3_600
 """A message that waited longer for a worker is not sent, also if its time to live is longer."""
 MAX_WAITING: Final = 2_000
-"""Envelopes that wait for a worker: the largest take about 250 MB of Redis."""
+"""Envelopes that wait for a worker."""
+MAX_WAITING_BYTES: Final = 192 * 1024 * 1024
+"""Of those, if all were as large as the next one. They take a third more of Redis: about 250 MB."""
 
 
 class VolatileUnavailable(Exception):
@@ -119,12 +121,10 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     envelope = envelope_of(message, wanting, key=key, now=now)
     if wanting:
-        waiting: list[int] = []
+        encrypted, waiting = envelope.encrypted(keys), list[int]()
         notify.guarded(lambda: waiting.append(notify.redis_client().llen(notify.VOLATILE)))
-        is_full = not waiting or waiting[0] >= MAX_WAITING  # or Redis is away
-        if is_full or not notify.hint(
-            TASK, [envelope.id, envelope.encrypted(keys)], notify.VOLATILE, shown=f"({envelope.id!r},)"
-        ):
+        is_full = not waiting or waiting[0] >= min(MAX_WAITING, MAX_WAITING_BYTES // len(encrypted))  # or Redis is away
+        if is_full or not notify.hint(TASK, [envelope.id, encrypted], notify.VOLATILE, shown=f"({envelope.id!r},)"):
             raise VolatileUnavailable
     envelope.count(ACCEPTED)
     for match in route.matches:

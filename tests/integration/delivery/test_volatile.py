@@ -483,7 +483,14 @@ def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
     notify.redis_client().lpush(notify.VOLATILE, "{}")
 
 
-@pytest.mark.parametrize("obstacle", [redis_away, queue_full])
+def queue_full_of_large_envelopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let as many messages wait as take 250 MB if each, as the next one, is for 100,000 subscriptions."""
+    make, many = publish_volatile.envelope_of, [*range(10**7, 10**7 + 100_000)]
+    monkeypatch.setattr(publish_volatile, "envelope_of", lambda message, _, **terms: make(message, many, **terms))
+    notify.redis_client().lpush(notify.VOLATILE, *["{}"] * 200)
+
+
+@pytest.mark.parametrize("obstacle", [redis_away, queue_full, queue_full_of_large_envelopes])
 def test_a_message_that_cannot_be_queued_is_refused_and_not_counted(
     client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
