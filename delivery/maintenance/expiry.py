@@ -114,16 +114,16 @@ In the order of the index, whose other entries are not read.
 """
 
 FORGET: Final = f"""
-DELETE FROM delivery_callback WHERE id IN (
+DELETE FROM delivery_callback WHERE id = ANY (ARRAY(
   SELECT c.id FROM delivery_callback c
    WHERE c.expires_at <= %s::timestamptz - make_interval(days => %s::int)
      AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.callback_id = c.id)
      AND NOT EXISTS (SELECT FROM delivery_callback o WHERE o.parent_id = c.id)
      AND NOT EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = c.group_id)
-   ORDER BY c.expires_at LIMIT {SLICE})
+   ORDER BY c.expires_at LIMIT {SLICE} FOR UPDATE OF c SKIP LOCKED))
 RETURNING id
 """
-"""The last of a chain first. Others may outlive the callback that they lead to.
+"""The last of a chain first. Others may outlive the callback that they lead to. One that is being resubmitted is locked.
 
 A group may still be open although an endpoint has replied: each of its requests has the address.
 """

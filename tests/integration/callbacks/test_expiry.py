@@ -1,6 +1,5 @@
 """When the time for a reply begins and ends, and when callbacks are forgotten (contract 6.8, 6.9)."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.support.api import (
     problem_of,
 )
 from tests.support.callbacks import DAY, KEPT_DAYS, THERE, WORK, grow_older, ids_in, resubmit, state_of
-from tests.support.database import do_and_disconnect, lock_waiters
+from tests.support.database import in_other_thread
 
 
 def end_jobs() -> None:
@@ -84,17 +83,19 @@ def test_the_endpoint_of_a_resubmitted_job_has_its_days_again(waiting: Callback,
     assert post_reply(waiting).status_code == 201
 
 
-def test_the_time_for_a_reply_does_not_start_during_a_resubmit(
-    storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
+@pytest.mark.parametrize("days", [0, 100], ids=["its time would start", "it would be deleted"])
+def test_a_callback_stays_as_it_is_during_a_resubmit(
+    storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]", days: int
 ) -> None:
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
+    if days:
+        start_reply_times(days=KEPT_DAYS)
+        grow_older(days)
     elsewhere.execute("UPDATE delivery_callback SET group_id = group_id + 1, expires_at = NULL")
-    with ThreadPoolExecutor() as pool:
-        started = pool.submit(do_and_disconnect, lambda: start_reply_times(days=KEPT_DAYS))
-        wait_until(lambda: lock_waiters() == 1)
+    with in_other_thread(maintain_now):
         elsewhere.commit()
     callback.refresh_from_db()
-    assert (started.result(), callback.expires_at) == (0, None)
+    assert callback.expires_at is None
 
 
 def test_a_callback_is_kept_while_its_group_is_open(callback: Callback) -> None:
