@@ -146,8 +146,9 @@ REFUSED_GROUP_SECONDS: Final = 60.0
 """A QUEUE group waits this time after the database refused its outcome, or could not read its message."""
 CUT_SHORT_SECONDS: Final = 1.0
 """A QUEUE group waits this time if its next endpoint was no longer as it was read."""
-EXPIRED_GROUP_SECONDS: Final = 60.0
-"""A QUEUE group waits this time if what could be sent of it has expired: it ends once the clock is believed."""
+EXPIRED_SECONDS: Final = 60.0
+"""A reply, or a QUEUE group of which nothing else could be sent, waits this time if it has expired: it ends once the
+clock is believed."""
 UNADDRESSED_SECONDS: Final = 60.0
 """A QUEUE group waits this time if its callback address cannot be made: an operator has to restore a secret key."""
 

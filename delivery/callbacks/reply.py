@@ -32,7 +32,7 @@ Without LIMIT the planner expects many rows and scans the table.
 STORE: Final = """
 WITH ids AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS reply_id, next_delivery_id() AS delivery_id,
-         clock_timestamp() AS at),
+         clock_timestamp() AS at, clock_timestamp() + make_interval(days => %(days)s::int) AS expires_at),
 reply AS MATERIALIZED (SELECT %(body)s::bytea AS body),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, answers, outcome,
@@ -45,12 +45,12 @@ lined_up AS (
 held AS (
   INSERT INTO delivery_hold (delivery_id, line_id) SELECT i.delivery_id, l.id FROM ids i, lined_up l),
 waiting AS (
-  INSERT INTO delivery_open (id, message_id, line_id, status, size)
-  SELECT i.delivery_id, i.reply_id, l.id, 'PENDING', octet_length(r.body) FROM ids i, reply r, lined_up l),
+  INSERT INTO delivery_open (id, message_id, line_id, status, size, expires_at)
+  SELECT i.delivery_id, i.reply_id, l.id, 'PENDING', octet_length(r.body), i.expires_at
+    FROM ids i, reply r, lined_up l),
 replied AS (
   UPDATE delivery_callback c
-     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)s, replied_at = i.at,
-         expires_at = i.at + make_interval(days => %(days)s::int),
+     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)s, replied_at = i.at, expires_at = i.expires_at,
          delivery_id = CASE WHEN c.id = %(last)s THEN i.delivery_id END
     FROM ids i WHERE c.id = ANY(%(chain)s::bigint[]))
 SELECT i.reply_id, l.id FROM ids i, lined_up l
@@ -63,7 +63,7 @@ WITH again AS (
      SET delivery_id = next_delivery_id(),
          expires_at = clock_timestamp() + make_interval(days => %(days)s::int)
    WHERE c.reply_id = %(reply)s AND c.delivery_id = %(delivery)s
-  RETURNING c.id, c.delivery_id),
+  RETURNING c.id, c.delivery_id, c.expires_at),
 lined_up AS (
   INSERT INTO delivery_line (lane, callback_id) SELECT 'callback', id FROM again
   ON CONFLICT (callback_id) DO UPDATE SET lane = excluded.lane
@@ -71,8 +71,8 @@ lined_up AS (
 held AS (
   INSERT INTO delivery_hold (delivery_id, line_id) SELECT a.delivery_id, l.id FROM again a, lined_up l),
 waiting AS (
-  INSERT INTO delivery_open (id, message_id, line_id, status, size, resubmit_of, crash_count)
-  SELECT a.delivery_id, m.id, l.id, 'PENDING', m.size, %(delivery)s,
+  INSERT INTO delivery_open (id, message_id, line_id, status, size, expires_at, resubmit_of, crash_count)
+  SELECT a.delivery_id, m.id, l.id, 'PENDING', m.size, a.expires_at, %(delivery)s,
          CASE WHEN EXISTS (SELECT FROM delivery_delivery d WHERE d.id = %(delivery)s AND d.status = 'FAILED')
               THEN {MAX_CRASHES} ELSE 0 END
     FROM again a, lined_up l, delivery_message m WHERE m.id = %(reply)s)

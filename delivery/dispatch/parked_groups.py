@@ -7,7 +7,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.filing import LIVES, subscriptions_with
-from delivery.limits import EXPIRED_GROUP_SECONDS, SWEEP_SLICE
+from delivery.limits import EXPIRED_SECONDS, SWEEP_SLICE
 
 LOCK: Final = """
 SELECT g.id FROM delivery_queuegroup g JOIN delivery_line l ON l.id = g.line_id
@@ -41,7 +41,7 @@ parked AS (
    WHERE d.id = ANY (ARRAY[o.id]) AND o.waits AND NOT standing.expires)
 UPDATE delivery_queuegroup g
    SET waits_for = CASE WHEN s.expires THEN 'RETRY' WHEN s.waits THEN 'SUBSCRIPTION' ELSE 'RELEASE' END,
-       due_at = CASE WHEN s.expires THEN clock_timestamp() + make_interval(secs => {EXPIRED_GROUP_SECONDS}) END
+       due_at = CASE WHEN s.expires THEN clock_timestamp() + make_interval(secs => {EXPIRED_SECONDS}) END
   FROM standing s WHERE g.id = ANY (ARRAY[s.group_id])
 """
 """A group of which all that could be sent has expired waits for its end, which may be minutes away (contract 11.7).

@@ -11,7 +11,7 @@ from delivery.believed_clock import DOUBT_SECONDS
 from delivery.dispatch.claim import LONGEST_PAUSE
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import (
-    EXPIRED_GROUP_SECONDS,
+    EXPIRED_SECONDS,
     LEASE_SECONDS,
     REFUSED_GROUP_SECONDS,
     SWEEP_SLICE,
@@ -20,9 +20,7 @@ from delivery.limits import (
 from delivery.retry import MAX_PAUSE_SECONDS
 from subscriptions.retry_policies import TEAMFORGE
 
-MAX_GROUP_PAUSE_SECONDS: Final = max(
-    MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, EXPIRED_GROUP_SECONDS, UNADDRESSED_SECONDS
-)
+MAX_GROUP_PAUSE_SECONDS: Final = max(MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, EXPIRED_SECONDS, UNADDRESSED_SECONDS)
 FAR_GROUPS: Final = 500
 """The groups that wait longest are looked at."""
 IN: Final = "(SELECT clock_timestamp() + make_interval(secs => {}))"

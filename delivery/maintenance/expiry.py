@@ -1,4 +1,4 @@
-"""End what is over: expired deliveries, late replies, old callbacks (contract 2.10, 6.8)."""
+"""End what is over: expired deliveries and replies, old callbacks (contract 2.10, 6.8)."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.believed_clock import BELIEVED_CLOCK
-from delivery.filing import END_GROUPS, FILE_GONE, end_deliveries, gone_columns
+from delivery.filing import END_GROUPS, end_deliveries
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 """A fetched delivery does not expire before it times out; an index has the same expression."""
@@ -48,13 +48,16 @@ locked AS MATERIALIZED (
         "SELECT id FROM locked",
         note="'expired; it may never have been sent'",
         status="'EXPIRED'",
-        reason="concat_ws(': ', 'expired', NULLIF(d.reason, ''))",
+        reason="concat_ws(': ', CASE WHEN d.subscription_id IS NULL THEN 'not taken in time' ELSE 'expired' END,"
+        " NULLIF(d.reason, ''))",
     )
-},{END_GROUPS}
+},
+let_pass AS (
+  DELETE FROM delivery_hold h USING gone g WHERE g.subscription_id IS NULL AND h.delivery_id = ANY (ARRAY[g.id])),{END_GROUPS}
 SELECT count(*) FROM gone
 """
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
-fetched ones to their receipt or time-out.
+fetched ones to their receipt or time-out. The line of a reply has nothing left to hold.
 
 Locked lines, groups and deliveries are left to the next run: waiting for one would keep the lines of all locked.
 """
@@ -65,22 +68,6 @@ def expire_overdue() -> int:
     ((expired,),) = rows(EXPIRE_OVERDUE, {"now": BELIEVED_CLOCK.now()})
     return int(expired)
 
-
-EXPIRE: Final = f"""
-WITH late AS MATERIALIZED (
-  SELECT l.id, h.delivery_id
-    FROM delivery_hold h JOIN delivery_line l ON l.id = h.line_id JOIN delivery_callback c ON c.id = l.callback_id
-    JOIN delivery_open d ON d.id = ANY (ARRAY[h.delivery_id])
-   WHERE c.expires_at <= %s AND d.status = 'PENDING'
-   ORDER BY h.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
-gone AS (
-  DELETE FROM delivery_open d USING late
-   WHERE d.id = ANY (ARRAY[late.delivery_id]) AND d.line_id = late.id AND d.status = 'PENDING'
-  RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'not taken in time', NULLIF(d.reason, ''))")}),
-filed AS ({FILE_GONE})
-DELETE FROM delivery_hold h USING gone WHERE h.delivery_id = ANY (ARRAY[gone.id]) RETURNING gone.id
-"""
-"""A reply in flight is left to its answer, or to recovery."""
 
 ENDED_LINES: Final = f"""
 SELECT l.id FROM delivery_line l
@@ -123,15 +110,10 @@ DELETE FROM delivery_callback WHERE id = ANY (ARRAY(
    ORDER BY c.expires_at LIMIT {SLICE} FOR UPDATE OF c SKIP LOCKED))
 RETURNING id
 """
-"""The last of a chain first. Others may outlive the callback that they lead to. One that is being resubmitted is locked.
+"""The last of a chain first. Others may outlive the callback that they lead to. What is being resubmitted is locked.
 
 A group may still be open although an endpoint has replied: each of its requests has the address.
 """
-
-
-def expire_replies() -> int:
-    """End replies that were not taken in time as EXPIRED; return their number."""
-    return sum(iter(lambda: len(rows(EXPIRE, [BELIEVED_CLOCK.now()])), 0))
 
 
 def remove_ended_lines() -> int:

@@ -201,7 +201,6 @@ def maintain(
         return
     jobs: dict[str, Callable[[], object]] = {
         "open_days": partial(partitions.open_days, now.date()),
-        "expire_replies": expiry.expire_replies,
         "remove_ended_lines": expiry.remove_ended_lines,
         "start_reply_times": partial(expiry.start_reply_times, days=callback_days),
         "forget_callbacks": partial(expiry.forget_callbacks, keep_days=keep_days),

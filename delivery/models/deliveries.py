@@ -90,7 +90,7 @@ class Delivery(models.Model):
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer to its request in flight ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)
-    """When its time to live ends (contract 2.10)."""
+    """When its time to live ends (contract 2.10), or the days of a reply (6.8)."""
     not_before = models.DateTimeField(null=True, blank=True)
     """Before when it is not sent (contract 2.13)."""
     resubmit_of = models.BigIntegerField(null=True, blank=True)

@@ -10,6 +10,7 @@ from delivery.dispatch.claim import Claim
 from delivery.dispatch.notify import Link
 from delivery.limits import (
     DRAIN_SECONDS,
+    EXPIRED_SECONDS,
     HANGS_SECONDS,
     KEYS_SECONDS,
     LEASE_MARGIN_SECONDS,
@@ -183,11 +184,16 @@ class ActiveLine:
         self.holds.add(delivery, pause, reason)
 
     def refused(self, slot: Slot, budget: BodyBudget) -> NotStarted:
-        """Return what tells a slot that what it was to send may not be sent: its page is read again."""
+        """Return what tells a slot that what it was to send may not be sent: its page is read again.
+
+        Nothing else comes in the line of a reply. That has expired, and waits until the clock is believed.
+        """
         assert isinstance(slot.step, Send)  # noqa: S101 - nothing else is refused
         self.return_buffer(budget)
         self.has_read, self.misread = False, True
         self.numbers.refused(slot.step.delivery)
+        if self.claim.lane == Lane.CALLBACK:
+            self.hold(slot.step.delivery, EXPIRED_SECONDS)
         slot.give_back(budget)
         return NotStarted()
 

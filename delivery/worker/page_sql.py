@@ -94,7 +94,7 @@ page AS MATERIALIZED (
     JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR {IS_SENT_IN} AND u.status = 'ACTIVE') AND {LIVES}
+   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR {IS_SENT_IN} AND u.status = 'ACTIVE' AND {LIVES})
   UNION ALL
 -- end
   SELECT a.line_id, a.epoch, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (

@@ -377,12 +377,12 @@ waits AS (
              AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w)
 -- end
 -- if replies
--- Replies to callbacks: no subscription may have changed, and they have no number.
+-- Replies to callbacks: they have no subscription that may have changed, and no number.
 , started_replies AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o
    WHERE o.id = m.line_id AND d.id = ANY (ARRAY[m.delivery_id]) AND d.line_id = m.line_id
-     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
+     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT') AND d.expires_at > clock_timestamp()
   RETURNING d.id)
 -- end
 , sent AS (

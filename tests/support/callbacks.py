@@ -32,5 +32,6 @@ def ids_in(state: str) -> list[int]:
 
 
 def grow_older(days: int) -> None:
-    """Let this many days pass for every callback."""
+    """Let this many days pass for every callback and every reply."""
     Callback.objects.update(created_at=F("created_at") - days * DAY, expires_at=F("expires_at") - days * DAY)
+    Delivery.objects.filter(subscription=None).update(expires_at=F("expires_at") - days * DAY)

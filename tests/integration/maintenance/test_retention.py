@@ -383,9 +383,9 @@ def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewher
 
 
 def test_a_job_of_maintenance_that_fails_stops_no_other(past: dt.date, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "expire_replies", lambda: int("a defect"))
+    monkeypatch.setattr(expiry, "remove_ended_lines", lambda: int("a defect"))
     monkeypatch.setattr(expiry, "forget_callbacks", lambda **_: rows("SELECT 1 / 0"))
-    with pytest.raises(MaintenanceFailed, match="expire_replies, forget_callbacks"):
+    with pytest.raises(MaintenanceFailed, match="remove_ended_lines, forget_callbacks"):
         maintain(keep_days=KEEP_DAYS, callback_days=14)
     assert not StorageDay.objects.filter(day=past).exists()
 
