@@ -107,9 +107,6 @@ class ReceiptState(NamedTuple):
         return self.status if self.is_finished and self.ended_in_mailbox and self.is_newest else None
 
 
-MAX_REDELIVERIES: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
-"""No limit for messages that were not attempted: they never end by being returned."""
-
 FOUND: Final = """
 WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetch_ids)s::bigint[]) AS a (id, fetch_id)),
 own AS MATERIALIZED (
@@ -138,7 +135,8 @@ SELECT id, fetch_id, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE stat
 
 NACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
-  SELECT f.id, f.delivery_mode, {is_exhausted("f", MAX_REDELIVERIES)} AS ends
+  SELECT f.id, f.delivery_mode,
+         {is_exhausted("f", "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END")} AS ends
     FROM found f WHERE counts),
 {END_OR_RETURN}
 SELECT f.id, f.fetch_id, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,

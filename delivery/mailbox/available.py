@@ -10,8 +10,6 @@ from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
 TIMED_OUT: Final = f"""d.fetched_until <= (SELECT clock_timestamp()) AND NOT d.cancel_requested
         AND (b.max_redeliveries IS NULL OR d.fetches <= b.max_redeliveries) AND {LIVES}"""
 
-OVERDUE: Final = "fetched_until <= (SELECT clock_timestamp())"
-
 
 def available(limit: str, *, timed_out_limit: str | None = None) -> str:
     """Return SQL of the ids available in a fetchable subscription `b`, at most `limit` of each kind.

@@ -11,7 +11,7 @@ from delivery.believed_clock import BELIEVED_CLOCK
 from delivery.dispatch import notify
 from delivery.dispatch.turn_floors import FLOOR
 from delivery.filing import subscriptions_with
-from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted
+from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
 from delivery.operations import Cancelled, cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Subscription
 
@@ -22,9 +22,7 @@ EXPIRE_PER_KIND: Final = 100
 MAX_SKIPPED: Final = 10_000
 """Old deliveries skipped to find them, which are in flight or could not be read for long enough."""
 
-NOW: Final = "(SELECT clock_timestamp())"
-FRESH: Final = "waits_for = 'TURN'"
-ASIDE: Final = "waits_for = 'RETRY'"
+OVERDUE: Final = "d.fetched_until <= (SELECT clock_timestamp())"
 
 RETURN_BATCH: Final = 1_000
 """Deliveries ended or returned in one statement."""
@@ -65,9 +63,9 @@ def _oldest(condition: str, *, skipped: str = "false") -> str:
 EXPIRE: Final = f"""
 WITH {MAILBOXES},
 unread AS MATERIALIZED (
-{_oldest(f"d.{FRESH} AND d.status = 'PENDING' AND d.id >= {FLOOR.format('b.id')}")}
-   UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}
-   UNION ALL{_oldest("d.waits_for = 'RETURN'", skipped=f"d.fetched_until > {NOW}")}
+{_oldest(f"d.waits_for = 'TURN' AND d.status = 'PENDING' AND d.id >= {FLOOR.format('b.id')}")}
+   UNION ALL{_oldest("d.waits_for = 'RETRY' AND d.status = 'PENDING'")}
+   UNION ALL{_oldest("d.waits_for = 'RETURN'", skipped="d.fetched_until > (SELECT clock_timestamp())")}
    LIMIT {EXPIRE_BATCH}),
 ended AS MATERIALIZED (
   SELECT d.id FROM (SELECT id FROM unread ORDER BY id) u CROSS JOIN LATERAL (
@@ -113,7 +111,7 @@ BELIEVED_LIMIT: Final = "CASE WHEN d.fetched_until <= %(now)s::timestamptz THEN 
 def _overdue_from(direction: str) -> str:
     return f"""
     (SELECT d.id, d.fetched_until, d.fetches, d.cancel_requested FROM delivery_open d
-      WHERE d.subscription_id = o.id AND d.{OVERDUE}
+      WHERE d.subscription_id = o.id AND {OVERDUE}
       ORDER BY d.fetched_until {direction}, d.id {direction} LIMIT {RETURN_PER_END})"""
 
 
@@ -135,7 +133,7 @@ overdue AS MATERIALIZED (
             UNION ALL {_overdue_from("DESC")}) d
            UNION ALL
           SELECT d.id, d.fetched_until, d.fetches, d.cancel_requested, o.delivery_mode, o.max_redeliveries
-            FROM along d JOIN owned o ON o.id = d.subscription_id WHERE d.{OVERDUE}) d
+            FROM along d JOIN owned o ON o.id = d.subscription_id WHERE {OVERDUE}) d
    WHERE d.delivery_mode = 'PUSH' OR {is_exhausted("d", BELIEVED_LIMIT.format("d"))}
    ORDER BY d.id LIMIT {RETURN_BATCH}),
 back AS MATERIALIZED (
