@@ -55,7 +55,7 @@ class InFlightMessage:
 
     @property
     def can_start(self) -> bool:
-        """Whether the handler has neither started nor is not to start."""
+        """Whether the handler may start."""
         return not self.is_started and not self.disposition
 
     @property
@@ -124,8 +124,6 @@ class InFlightMessages:
             held = self._messages.get(message.receipt)
             return held is not None and not held.is_lost and held.until > now()
 
-    # --- for the consumer ------------------------------------------------------------------------------------------
-
     def add(self, messages: Iterable[Message]) -> None:
         """Add messages that were just fetched; return them to the mailbox if this was closed meanwhile."""
         with self._changed:
@@ -170,8 +168,6 @@ class InFlightMessages:
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or not self._messages)
 
-    # --- at the end ------------------------------------------------------------------------------------------------
-
     def close(self) -> None:
         """Start no further message, and return those not started."""
         with self._changed:
@@ -187,8 +183,6 @@ class InFlightMessages:
             self._is_closed = self._is_abandoned = True
             self._changed.notify_all()
             return is_resolved
-
-    # --- for the acknowledger --------------------------------------------------------------------------------------
 
     def wait_for_calls(self) -> Mapping[Disposition, Sequence[str]] | None:
         """Wait until calls are due and return their receipts; None once abandoned."""

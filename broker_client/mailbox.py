@@ -3,8 +3,9 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -16,7 +17,6 @@ TIMEOUT_SECONDS: Final = 20.0
 """Of a call, in addition to the seconds that the broker is asked to wait for messages."""
 CONNECT_SHARE: Final = 1 / 4
 """Share of the time-out that connecting may take."""
-NO_CONTENT: Final = 204
 _TOKEN: Final = re.compile("[!-~]+")
 """Other characters cannot be sent in a header, and what refuses them there shows the token."""
 
@@ -63,7 +63,7 @@ class Mailbox:
         response = self._call(
             "POST", "next", {"max_messages": max_messages, "wait_seconds": wait_seconds}, wait_seconds=wait_seconds
         )
-        if response.status_code == NO_CONTENT:
+        if response.status_code == HTTPStatus.NO_CONTENT:
             return FetchResult([], retry_after(response))
         document = response.json()
         since = asked_at + document["waited_seconds"]
@@ -81,15 +81,14 @@ class Mailbox:
         A message that was tried as often as the mailbox's `max_redeliveries` allows fails, unless `not_attempted` says
         that nobody has started to work on it.
         """
-        document: dict[str, object] = {"receipts": receipts}
-        return self._resolve("nack", document | {"not_attempted": True} if not_attempted else document, timeout)
+        return self._resolve("nack", {"receipts": receipts, "not_attempted": not_attempted}, timeout)
 
     def extend(
         self, receipts: Sequence[str], *, seconds: int | None = None, timeout: float = TIMEOUT_SECONDS
     ) -> list[ReceiptResult]:
         """Keep messages in flight for `seconds` from now; by default, for the time-out of the mailbox."""
-        document: dict[str, object] = {"receipts": receipts}
-        return self._resolve("extend", document if seconds is None else document | {"seconds": seconds}, timeout)
+        given = {} if seconds is None else {"seconds": seconds}
+        return self._resolve("extend", {"receipts": receipts, **given}, timeout)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the mailbox as the API's JSON object."""
@@ -107,7 +106,7 @@ class Mailbox:
         if session:
             session.close()
 
-    def _resolve(self, operation: str, document: dict[str, object], timeout: float) -> list[ReceiptResult]:
+    def _resolve(self, operation: str, document: Mapping[str, object], timeout: float) -> list[ReceiptResult]:
         if not document["receipts"]:
             return []
         asked_at = now()
@@ -118,7 +117,7 @@ class Mailbox:
         self,
         method: str,
         operation: str,
-        document: dict[str, object] | None = None,
+        document: Mapping[str, object] | None = None,
         *,
         timeout: float = TIMEOUT_SECONDS,
         wait_seconds: float = 0,

@@ -7,16 +7,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import requests
 from requests.structures import CaseInsensitiveDict
 
 BOOT_TIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-SERVER_ERROR: Final = 500
-TRANSIENT_STATUSES: Final = frozenset({408, 429})
-"""Beside every 5xx."""
-OK: Final = 200
+TRANSIENT_STATUSES: Final = frozenset({408, 429, *range(500, 1000)})
 
 
 def now() -> float:
@@ -40,7 +38,7 @@ class BrokerError(Exception):
     @property
     def is_transient(self) -> bool:
         """Whether the same call may succeed later."""
-        return self.status >= SERVER_ERROR or self.status in TRANSIENT_STATUSES
+        return self.status in TRANSIENT_STATUSES
 
     @classmethod
     def from_response(cls, response: requests.Response) -> "BrokerError":
@@ -150,7 +148,7 @@ class ReceiptResult:
     @property
     def is_ok(self) -> bool:
         """Whether the call has taken effect, now or earlier."""
-        return self.status == OK
+        return self.status == HTTPStatus.OK
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], *, since: float) -> "ReceiptResult":

@@ -102,7 +102,7 @@ def test_a_message_comes_again_when_its_handler_raises(played: PlayedMailbox, ca
         played.wait_for(lambda: played.acknowledged == [1])
 
     assert seen == [1, 1]
-    assert played.said("nack") == [{"receipts": ["receipt-1"]}]
+    assert played.said("nack") == [{"receipts": ["receipt-1"], "not_attempted": False}]
     assert "mailbox.handler_failed id=dlv_1" in caplog.text
 
 
