@@ -285,19 +285,5 @@ def running_reader(
 
 
 def held_message(number: int = 1, *, seconds: float = 30.0) -> Message:
-    return Message(
-        receipt=f"receipt-{number}",
-        id=f"dlv_{number}",
-        delivery_id=number,
-        message_id=number,
-        event_type="Shop.Order.Paid",
-        subscription_id=7,
-        published_at=datetime(2026, 11, 22, tzinfo=UTC),
-        in_flight_until=datetime(2026, 11, 22, tzinfo=UTC),
-        held_until=now() + seconds,
-        redeliveries=0,
-        possible_duplicate=False,
-        content_type="",
-        headers={},
-        body=b"",
-    )
+    fetch = {"receipt": f"receipt-{number}", "in_flight_until": PUBLISHED_AT, "in_flight_seconds": seconds}
+    return Message.parse(message_document(number, b"") | fetch, since=now())

@@ -5,8 +5,9 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.support.api import (
     FAILING_BODY,
     FAILING_FILTER,
     SYNC_PATH,
+    Answer,
     client_of,
     problem_of,
     publish,
@@ -150,6 +152,20 @@ def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscripti
         assert admin_client.get(f"/admin/{address}").status_code == 200, address
 
 
+@contextmanager
+def waiting_calls(receiver: Receiver, number: int, act: Callable[[], Answer]) -> Iterator[list[Answer]]:
+    """Let so many calls be made at a time, and wait for their endpoint until the block ends; yield their answers."""
+    gate, calls = receiver.gate(SYNC_PATH, answer(200, b"at last")), list[Answer]()
+    receiver.on(SYNC_PATH, gate)
+    waiting = threading.Thread(target=in_parallel, args=(number, lambda: calls.append(act())))
+    waiting.start()
+    try:
+        yield calls
+    finally:
+        gate.open()
+        waiting.join()
+
+
 @pytest.mark.behaviour("7.2")
 def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiver: Receiver, settings: Any) -> None:
     names = [str(number) for number in range(MAX_CALLS // MAX_CALLS_PER_OWNER)]
@@ -157,15 +173,9 @@ def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiv
         factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH), header_filter_string=name)
     topic = factories.event_type()
     factories.subscription(event_type=topic)
-    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
-    receiver.on(SYNC_PATH, gate)
     settings.SYNC_SECONDS = PATIENCE_SECONDS
-    calls: list[Any] = []
     turns = itertools.cycle(names)
-    act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
-    waiting = threading.Thread(target=lambda: calls.extend(in_parallel(MAX_CALLS, act)))
-    waiting.start()
-    try:
+    with waiting_calls(receiver, MAX_CALLS, lambda: publish(client, Filter_String=next(turns))) as calls:
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_CALLS)
         ((connections,),) = execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         assert connections <= 25, "not one for each"
@@ -174,12 +184,8 @@ def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiv
         assert (problem_of(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
         assert refused.json()["detail"].startswith(f"{MAX_CALLS} calls are waiting for their endpoints")
         assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
-    finally:
-        gate.open()
-        waiting.join()
     assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
     assert len(receiver.of(SYNC_PATH)) == MAX_CALLS == Attempt.objects.count()
-    receiver.on(SYNC_PATH, answer(200))
     assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
 
 
@@ -188,17 +194,9 @@ def test_a_hanging_endpoint_is_isolated(client: Client, asked: Subscription, rec
     settings.SYNC_SECONDS = PATIENCE_SECONDS
     other = factories.event_type("Other.Question", EventKind.SYNC)
     factories.subscription(event_type=other, endpoint=receiver.url("/other"))
-    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
-    receiver.on(SYNC_PATH, gate)
-    calls: list[Any] = []
-    waiting = threading.Thread(target=in_parallel, args=(MAX_CALLS, lambda: calls.append(publish(client))))
-    waiting.start()
-    try:
+    with waiting_calls(receiver, MAX_CALLS, partial(publish, client)) as calls:
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_CALLS_PER_OWNER == MAX_CALLS - len(calls))
         assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
-    finally:
-        gate.open()
-        waiting.join()
     outcomes = Counter((one.status_code, one["Broker-Outcome"]) for one in calls)
     assert outcomes == {(200, "answered"): 16, (503, "too_many_calls"): 48}
     (detail,) = {one.json()["detail"] for one in calls if one.status_code == 503}
@@ -210,18 +208,10 @@ def test_a_process_with_few_threads_has_room_for_few_calls(
     client: Client, asked: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.SYNC_SECONDS, settings.WEB_THREADS = PATIENCE_SECONDS, 8
-    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
-    receiver.on(SYNC_PATH, gate)
-    calls: list[Any] = []
-    waiting = threading.Thread(target=in_parallel, args=(6, lambda: calls.append(publish(client))))
-    waiting.start()
-    try:
+    with waiting_calls(receiver, 6, partial(publish, client)) as calls:
         wait_until(lambda: len(calls) == 2)
         assert {problem_of(one) for one in calls} == {(503, "too_many_calls")}
         assert calls[0].json()["detail"].startswith("4 calls are waiting for their endpoints")
-    finally:
-        gate.open()
-        waiting.join()
     assert len(receiver.of(SYNC_PATH)) == 4
 
 

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from broker_client import BrokerError, Mailbox
-from tests.support.mailbox_server import LOST_ANSWER, MAILBOX_NAME, MAILBOX_TOKEN, PlayedFailure, PlayedMailbox
+from tests.support.mailbox_server import MAILBOX_NAME, MAILBOX_TOKEN, PlayedFailure, PlayedMailbox
 
 
 def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
@@ -29,16 +29,6 @@ def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> N
     assert (message.headers, message.content_type) == ({"X-Trace": "1"}, "application/json")
     assert [message.headers.get(name) for name in ("X-Trace", "x-trace", "X-Other")] == ["1", "1", None]
     assert (message.redeliveries, message.possible_duplicate) == (0, False)
-
-
-def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
-    fetched = mailbox.fetch()
-    assert (fetched.messages, fetched.retry_after) == ([], None)
-
-
-def test_without_a_place_to_wait_the_broker_says_when_to_come(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.troubles["next"].append(PlayedFailure(204, headers={"Retry-After": "1"}))
-    assert mailbox.fetch(wait_seconds=20).retry_after == 1
 
 
 def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
@@ -156,9 +146,3 @@ def test_a_refusal_says_why_and_whether_it_is_transient(
         mailbox.fetch()
     for found in (refused.value, copy(refused.value)):  # a copy is made as another process gets it
         assert (str(found), found.is_transient, found.retry_after) == (text, is_transient, retry_after)
-
-
-def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.troubles["next"].append(LOST_ANSWER)
-    with pytest.raises(requests.RequestException):
-        mailbox.fetch()

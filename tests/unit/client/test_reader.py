@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -42,16 +43,13 @@ SOON = {"Retry-After": "0"}
         ({"wait_seconds": 20.5}, r"wait_seconds is 20\.5, and must be from 0 to 20"),
         ({"wait_seconds": float("nan")}, "wait_seconds is nan, and must be from 0 to 20"),
         ({"consumers": 0}, "consumers is 0, and must be at least 1"),
+        ({"max_messages": 1, "wait_seconds": 0}, None),
+        ({"max_messages": 100, "wait_seconds": 20}, None),
     ],
 )
-def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], said: str | None) -> None:
+    with pytest.raises(ValueError, match=said) if said else nullcontext():
         MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
-
-
-@pytest.mark.parametrize("terms", [{"max_messages": 1, "wait_seconds": 0}, {"max_messages": 100, "wait_seconds": 20}])
-def test_a_reader_accepts_the_limits_of_the_broker(terms: dict[str, int]) -> None:
-    MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
 def test_a_message_is_acknowledged_after_its_handler(played: PlayedMailbox, work: StoppableHandler) -> None:
@@ -70,13 +68,6 @@ def test_messages_are_worked_off_in_order_and_acknowledged_together(played: Play
         played.wait_for(lambda: len(played.acknowledged) == 25)
     assert begun == played.acknowledged == [*range(1, 26)]
     assert len(played.said("next")) <= 4
-
-
-def test_a_message_that_arrives_during_a_long_poll_is_handled(played: PlayedMailbox) -> None:
-    with running_reader(played, lambda _: None):
-        played.wait_for(lambda: played.said("next"))
-        played.put(b"1")
-        played.wait_for(lambda: played.acknowledged == [1])
 
 
 def test_messages_are_extended_while_the_handler_works(played: PlayedMailbox, work: StoppableHandler) -> None:
@@ -305,7 +296,6 @@ def interrupt() -> None:
     signal.pthread_kill(main, signal.SIGINT)
 
 
-@pytest.mark.usefixtures("can_be_interrupted")
 def test_a_stopped_reader_finishes_one_and_returns_the_rest(played: PlayedMailbox, work: StoppableHandler) -> None:
     played.put(b"1", b"2", b"3")
     with running_reader(played, work) as reader:
@@ -317,7 +307,6 @@ def test_a_stopped_reader_finishes_one_and_returns_the_rest(played: PlayedMailbo
     assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "not_attempted": True}]
 
 
-@pytest.mark.usefixtures("can_be_interrupted")
 def test_messages_fetched_after_the_stop_are_returned(played: PlayedMailbox, work: StoppableHandler) -> None:
     with running_reader(played, work) as reader:
         played.wait_for(lambda: played.said("next"))
@@ -327,7 +316,6 @@ def test_messages_fetched_after_the_stop_are_returned(played: PlayedMailbox, wor
     assert played.said("nack") == [{"receipts": ["receipt-1"], "not_attempted": True}]
 
 
-@pytest.mark.usefixtures("can_be_interrupted")
 def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(
     played: PlayedMailbox, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -402,7 +390,6 @@ def test_a_join_after_ctrl_c_waits(played: PlayedMailbox, mailbox: Mailbox, work
     assert ended == played.acknowledged == [1]
 
 
-@pytest.mark.usefixtures("can_be_interrupted")
 def test_a_reader_that_has_ended_has_no_connection_left_and_reads_no_more(played: PlayedMailbox) -> None:
     opened: list[requests.Session] = []
     closed: list[requests.Session] = []

@@ -3,14 +3,13 @@
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delivery.mailbox.long_poll import MAX_POLLS, Poll, WaitingPolls, max_polls, slot_to_release
+from delivery.mailbox.long_poll import Poll, WaitingPolls, max_polls, slot_to_release
 
 SHOP, BANK, POST = 1, 2, 3
 SEATS = 5
@@ -22,65 +21,8 @@ WHICH = st.integers(0, SEATS - 1)
 """Of those that have a seat, counted round."""
 
 
-@pytest.fixture
-def polls() -> WaitingPolls:
-    return WaitingPolls()
-
-
-def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(polls: WaitingPolls) -> None:
-    with ExitStack() as seats:
-        for _ in range(MAX_POLLS - 1):
-            assert seats.enter_context(polls.slot(SHOP))
-        with polls.slot(BANK) as last:
-            assert last
-            with polls.slot(SHOP) as one_too_many:
-                assert one_too_many is None
-        assert seats.enter_context(polls.slot(BANK))
-    assert (MAX_POLLS, polls.counts()) == (48, {})
-
-
-def test_many_clients_of_one_mailbox_keep_no_other_out(polls: WaitingPolls) -> None:
-    with ExitStack() as seats:
-        crowd = [seats.enter_context(polls.slot(SHOP)) for _ in range(MAX_POLLS)]
-        assert seats.enter_context(polls.slot(BANK))
-        assert [poll.is_cancelled for poll in crowd if poll] == [False] * (MAX_POLLS - 1) + [True]
-        assert polls.counts() == {SHOP: MAX_POLLS - 1, BANK: 1}
-        assert seats.enter_context(polls.slot(SHOP)) is None, "nobody has more"
-    assert polls.counts() == {}
-
-
-def test_a_message_wakes_one_poll_and_the_first_that_came(polls: WaitingPolls) -> None:
-    with polls.slot(SHOP) as first, polls.slot(SHOP) as second, polls.slot(BANK) as other:
-        assert first
-        assert second
-        assert other
-        polls.wake({SHOP: 1})
-        assert (first.is_woken, second.is_woken, other.is_woken) == (True, False, False)
-        polls.wake({SHOP: 1})
-        assert not second.is_woken, "the first one takes it"
-        polls.wake({SHOP: 2})
-        assert second.is_woken
-
-
-def in_thread(act: Any) -> threading.Thread:
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    return thread
-
-
-@pytest.mark.parametrize("ends", ["woken", "let go", "closed"])
-def test_a_poll_that_waits_goes_on_at_once(polls: WaitingPolls, ends: str) -> None:
-    found: list[bool] = []
-    with polls.slot(SHOP) as poll:
-        assert poll
-        waiting = in_thread(lambda: found.append(poll.wait(3600)))
-        {"woken": lambda: polls.wake({SHOP: 1}), "let go": poll.cancel, "closed": polls.close}[ends]()
-        waiting.join(30)
-    assert found == [ends == "woken"]
-
-
-def test_the_poller_rests_without_polls_and_until_a_hint(polls: WaitingPolls) -> None:
-    looks: list[dict[int, int]] = []
+def test_the_poller_rests_without_polls_and_until_a_hint() -> None:
+    polls, looks = WaitingPolls(), list[dict[int, int]]()
 
     def look() -> None:
         for _ in range(3):
@@ -88,7 +30,8 @@ def test_the_poller_rests_without_polls_and_until_a_hint(polls: WaitingPolls) ->
             looks.append(dict(polls.counts()))
 
     polls.hint([SHOP])  # for whom nobody waits
-    looking = in_thread(look)
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
     with polls.slot(SHOP):
         while not looks:  # the first to come is looked after at once
             looking.join(0.001)
@@ -98,21 +41,6 @@ def test_the_poller_rests_without_polls_and_until_a_hint(polls: WaitingPolls) ->
             looking.join(0.001)
     looking.join(30)  # the last to leave lets the connection go
     assert looks == [{SHOP: 1}, {SHOP: 1}, {}]
-
-
-def test_the_poller_ends_when_polling_is_closed_and_the_last_poll_has_left(polls: WaitingPolls) -> None:
-    rests: list[bool] = []
-
-    def look() -> None:
-        while not rests or rests[-1]:
-            rests.append(polls.rest(3600))
-
-    looking = in_thread(look)
-    with polls.slot(SHOP):
-        polls.close()
-        assert looking.is_alive()
-    looking.join(30)
-    assert (looking.is_alive(), rests[-1]) == (False, False)
 
 
 @pytest.mark.parametrize(
