@@ -1,4 +1,4 @@
-"""SYNC calls, callbacks and volatile messages over the real web server."""
+"""SYNC calls and volatile messages over the real web server."""
 
 import signal
 import threading
@@ -22,9 +22,6 @@ MEBIBYTE = 1024 * 1024
 MAX_WAITING = 64
 MAX_WAITING_PER_OWNER = 16
 PATH = "/sync"
-
-WORK, DONE = "/work", "/done"
-AT_ONCE = 20
 
 COUNTS = """
     SELECT sum(accepted)::int, sum(delivered + lost)::int FROM delivery_volatilecount count
@@ -145,56 +142,6 @@ def test_the_web_server_finishes_calls_before_it_stops(asking: Asking, receiver:
     assert [(one.status_code, one.content) for one in came] == [(200, b"done")]
     assert [one["status"] for one in asking.recorded()] == ["DELIVERED"]
     assert asking.ask().status_code == 200
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A QUEUE event type with one endpoint."""
-
-    broker: Broker
-    event_type: str
-    receiver: Receiver
-
-    def publish(self) -> int:
-        """Publish a job with a CallbackURL; return its message's id."""
-        answered = self.broker.publish(self.event_type, headers={"CallbackURL": self.receiver.url(DONE)})
-        answered.raise_for_status()
-        return int(answered.json()["id"])
-
-    def address(self) -> str:
-        """Wait for the job; return its callback URL."""
-        wait_until(lambda: self.receiver.of(WORK))
-        return self.receiver.of(WORK)[0].headers["callbackurl"]
-
-    def state(self, message_id: int) -> str:
-        """Return the state of the message's callback."""
-        (shown,) = self.broker.get("callbacks", message=str(message_id))["items"]
-        return str(shown["state"])
-
-
-@pytest.fixture
-def work(broker: Broker, receiver: Receiver) -> Iterator[Work]:
-    event_type = broker.event_type("Test.Work", "QUEUE")
-    broker.subscribe(receiver.url(WORK), event_type)
-    yield Work(broker, event_type, receiver)
-    broker.inactivate_all()
-
-
-def reply(address: str, body: bytes = b"done") -> requests.Response:
-    return requests.post(address, body, headers={"Content-Type": "text/plain"}, timeout=TIMEOUT_SECONDS)
-
-
-@pytest.mark.behaviour("6.8", "6.10")
-def test_one_of_twenty_concurrent_replies_is_stored_and_delivered(work: Work) -> None:
-    message_id = work.publish()
-    address = work.address()
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = [*threads.map(reply, [address] * AT_ONCE)]
-    assert sorted(one.status_code for one in answers) == [200] * (AT_ONCE - 1) + [201]
-    assert len({one.json()["id"] for one in answers}) == 1
-    wait_until(lambda: work.state(message_id) == "DELIVERED")
-    assert work.receiver.bodies(DONE) == [b"done"]
-    assert reply(address, b"other").status_code == 409
 
 
 @pytest.mark.behaviour("2.9")

@@ -277,16 +277,6 @@ def test_repeated_publish_has_the_same_answer_after_expiry(client: Client, wante
     assert publish_job(client, ours, Idempotency_Key="k").json()["id"] == first.json()["id"]
 
 
-@pytest.mark.behaviour("6.9")
-def test_our_own_address_is_resolved_when_publishing(client: Client, wanted_job: EventType) -> None:
-    first = create_callback(client)
-    by_another_name = callback_address(first).replace(settings.PUBLIC_URL, "http://broker.internal:8080")
-    for url in (callback_address(first), by_another_name):
-        assert publish_job(client_of(), url).status_code == 202
-    passed_on = Callback.objects.exclude(pk=first.pk)
-    assert [(one.url, one.parent_id, one.depth) for one in passed_on] == [("", first.pk, 2)] * 2
-
-
 @pytest.mark.behaviour("6.9", "6.10")
 @pytest.mark.parametrize(
     ("written", "instead"),
