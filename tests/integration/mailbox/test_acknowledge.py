@@ -271,13 +271,6 @@ def test_an_unattempted_message_is_there_until_an_attempt_fails(pulled_once: Sub
     assert statuses(pulled_once) == [DeliveryStatus.FAILED]
 
 
-def test_an_unattempted_message_ends_if_its_cancellation_was_requested(pulled_once: Subscription) -> None:
-    (one,) = mailboxes.fetch_all(pulled_once)
-    cancel_deliveries_of(pulled_once.pk, reason="cancelled")
-    assert returned(pulled_once, one, not_attempted=True) == ReceiptCode.CANCELLED
-    assert statuses(pulled_once) == [DeliveryStatus.CANCELLED]
-
-
 @pytest.mark.parametrize(
     ("said", "status"), [({"not_attempted": True}, "PENDING"), ({"not_attempted": False}, "FAILED"), ({}, "FAILED")]
 )

@@ -18,7 +18,6 @@ from django.db.models.functions import Now
 from broker_project.core.db import NotAnswered, forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
-from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.long_poll import (
     MAX_POLLS,
     WAITING,
@@ -28,7 +27,6 @@ from delivery.mailbox.long_poll import (
     WaitingPolls,
     wait_for_messages,
 )
-from delivery.mailbox.receipts import MailboxRef
 from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
@@ -36,7 +34,14 @@ from tests.support import factories
 from tests.support.api import client_of
 from tests.support.broker import activate, inactivate, publish_numbered, terminate_backends
 from tests.support.database import do_and_disconnect
-from tests.support.mailboxes import bodies_of, hand_out, pulled_subscription, time_out_hand_outs
+from tests.support.mailboxes import (
+    bodies_of,
+    fetch_bodies,
+    hand_out,
+    mailbox_of,
+    pulled_subscription,
+    time_out_hand_outs,
+)
 
 pytestmark = pytest.mark.behaviour("9.1")
 
@@ -52,22 +57,9 @@ def polls() -> Iterator[WaitingPolls]:
     polls.close()
 
 
-def box_of(pulled: Subscription) -> MailboxRef:
-    return MailboxRef(pulled.subscriber_id, is_ordered=pulled.subscriber.mailbox_ordered)
-
-
-def poll(
-    pulled: Subscription,
-    polls: WaitingPolls,
-    *,
-    max_messages: int = 1,
-    wait_seconds: float = PATIENCE_SECONDS,
-    **options: Any,
-) -> PollResult:
-    mailbox = box_of(pulled)
-    if messages := fetch(mailbox, max_messages=max_messages):
-        return PollResult(messages)
-    return wait_for_messages(mailbox, max_messages=max_messages, wait_seconds=wait_seconds, polls=polls, **options)
+def poll(pulled: Subscription, polls: WaitingPolls, **options: Any) -> PollResult:
+    terms = {"max_messages": 1, "wait_seconds": PATIENCE_SECONDS, "polls": polls, **options}
+    return wait_for_messages(mailbox_of(pulled.subscriber), **terms)
 
 
 def in_use() -> int:
@@ -96,12 +88,6 @@ def polling(polls: WaitingPolls, *pulled: Subscription, most: int = 1) -> Iterat
             yield waiting
         finally:
             polls.close()
-
-
-def test_available_messages_are_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
-    published = publish_numbered(pulled.event_type, 3)
-    polled = poll(pulled, polls, max_messages=2)
-    assert (bodies_of(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
 
 
 @pytest.mark.parametrize("wait_seconds", [0, 0.01])
@@ -201,7 +187,7 @@ def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscri
     publish_numbered(pulled.event_type, 1)
     waiting.join(PATIENCE_SECONDS)
     assert (found, polls.counts()) == ([PollResult([], had_slot=False)], {})
-    assert bodies_of(fetch(box_of(pulled), max_messages=1)) == [b"0"], "it is there for somebody else"
+    assert fetch_bodies(pulled) == [b"0"], "it is there for somebody else"
 
 
 def test_a_client_that_hangs_up_while_its_key_is_looked_up_gets_nothing(
@@ -214,14 +200,13 @@ def test_a_client_that_hangs_up_while_its_key_is_looked_up_gets_nothing(
         return True
 
     publish_numbered(pulled.event_type, 1)
-    terms: dict[str, Any] = {"watch_disconnect": lambda: gone, "may_fetch": look_up, "polls": polls}
-    polled = wait_for_messages(box_of(pulled), max_messages=1, wait_seconds=PATIENCE_SECONDS, **terms)
+    polled = poll(pulled, polls, watch_disconnect=lambda: gone, may_fetch=look_up)
     assert (polled.messages, Delivery.objects.get().status) == ([], DeliveryStatus.PENDING)
 
 
 def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
-    wait_for_messages(box_of(pulled), max_messages=1, wait_seconds=0.01, watch_disconnect=lambda: gone, polls=polls)
+    poll(pulled, polls, wait_seconds=0.01, watch_disconnect=lambda: gone)
     assert gone.cancelled()
 
 

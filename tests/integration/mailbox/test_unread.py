@@ -176,51 +176,27 @@ def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, set
     assert (expire_unread(), reasons(pulled)) == (1, ["unread for 1 day"])
 
 
-def pause(one: Subscription) -> None:
-    Subscription.objects.filter(pk=one.pk).update(paused_since=Now(), paused_by=PausedBy.HAND)
-
-
-def resume(one: Subscription) -> None:
-    Subscription.objects.filter(pk=one.pk).update(paused_since=None, paused_by="")
-
-
-CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription], None]]] = {
-    "pushed": (
-        lambda one: switch_delivery_mode(one, DeliveryMode.PUSH),
-        lambda one: switch_delivery_mode(one, DeliveryMode.PULL),
-    ),
-    "paused": (pause, resume),
-    "inactive": (broker.inactivate, broker.activate),
-    "its subscriber inactive": (
-        lambda one: broker.inactivate(one.subscriber),
-        lambda one: broker.activate(one.subscriber),
-    ),
+CLOSE: dict[str, Callable[[Subscription], object]] = {
+    "pushed": lambda one: switch_delivery_mode(one, DeliveryMode.PUSH),
+    "paused": lambda _: Subscription.objects.update(paused_since=Now(), paused_by=PausedBy.HAND),
+    "inactive": broker.inactivate,
+    "its subscriber inactive": lambda one: broker.inactivate(one.subscriber),
 }
 
 
-@pytest.mark.behaviour("9.6")
-@pytest.mark.parametrize("how", CLOSED)
-def test_the_days_run_from_publishing_whatever_was_paused_in_between(pulled: Subscription, how: str) -> None:
-    close, reopen = CLOSED[how]
+@pytest.mark.behaviour("9.6", "9.8")
+@pytest.mark.parametrize("how", CLOSE)
+def test_the_days_go_on_while_nobody_may_read(pulled: Subscription, how: str) -> None:
+    """A pushed message waits for its endpoint, however long."""
     broker.publish_numbered(pulled.event_type, 2)
-    let_days_pass(days=1)
-    close(pulled)
-    let_days_pass(days=2)
-    reopen(pulled)
+    CLOSE[how](pulled)
+    let_days_pass(days=3)
     assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING] * 2)
     let_days_pass(days=1)
+    if how == "pushed":
+        assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING] * 2)
+        switch_delivery_mode(pulled, DeliveryMode.PULL)
     assert (expire_unread(), broker.statuses(pulled)) == (2, [EXPIRED] * 2)
-
-
-@pytest.mark.behaviour("9.6", "9.8")
-@pytest.mark.parametrize("how", CLOSED)
-def test_unread_messages_expire_while_nobody_may_read_them(pulled: Subscription, how: str) -> None:
-    """Not while they are pushed: then they wait for their endpoint, however long."""
-    broker.publish_numbered(pulled.event_type, 2)
-    CLOSED[how][0](pulled)
-    let_days_pass(days=4)
-    ended = (0, [PENDING] * 2) if how == "pushed" else (2, [EXPIRED] * 2)
-    assert (expire_unread(), broker.statuses(pulled)) == ended
 
 
 @pytest.mark.behaviour("9.6")
@@ -279,16 +255,6 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
     later, now = Delivery.objects.oldest_first()
     assert (later.not_before, later.waits_for) == (before[0], "START")
     assert (now.not_before is None, now.waits_for) == (mode == DeliveryMode.PUSH, "TURN")
-
-
-@pytest.mark.behaviour("9.8")
-@pytest.mark.parametrize("lane", ["main", "retry"])
-def test_deferred_deliveries_expire_unread_after_a_switch(pulled: Subscription, lane: str) -> None:
-    broker.publish_numbered(pulled.event_type, 1)
-    line = broker.line_of(pulled.subscriber) if lane == "main" else broker.retry_line_of(pulled.subscriber)
-    Delivery.objects.update(waits_for="RETRY", due_at="2026-01-01T00:00:00Z", line=line)
-    let_days_pass(days=4)
-    assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED])
 
 
 FILL = """
