@@ -1,15 +1,14 @@
 """The address that endpoints reply to: its token is the key, and one reply counts (contract 6.8 to 6.10)."""
 
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -27,7 +26,7 @@ from tests.support.api import (
     post_reply,
     problem_of,
 )
-from tests.support.database import lock_waiters
+from tests.support.database import do_and_disconnect, lock_waiters
 
 
 @pytest.mark.behaviour("6.8")
@@ -113,21 +112,12 @@ def at_once(
     calls: list[Callable[[], Answer]], callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> list[Answer]:
     """Make all the calls, none of which gets beyond the callback before all have come to it."""
-    answers: list[Answer] = []
-
-    def call(one: Callable[[], Answer]) -> None:
-        answers.append(one())
-        connection.close()
-
     elsewhere.execute("SELECT FROM delivery_callback WHERE id = %s FOR UPDATE", [callback.pk])
-    threads = [threading.Thread(target=call, args=[one]) for one in calls]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: lock_waiters() >= len(calls))
-    elsewhere.commit()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(len(calls)) as threads:
+        answers = [threads.submit(do_and_disconnect, one) for one in calls]
+        wait_until(lambda: lock_waiters() >= len(calls))
+        elsewhere.commit()
+    return [one.result() for one in answers]
 
 
 @pytest.mark.behaviour("6.10")

@@ -172,21 +172,3 @@ def test_only_text_under_three_names_is_passed_on(lines: list[bytes]) -> None:
     headers = answered(200, b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\n").headers
     assert headers.keys() <= set(PASSED_ON)
     assert all(value.isascii() and value.isprintable() and value == value.strip(" ") for value in headers.values())
-
-
-@pytest.mark.behaviour("7.1")
-@pytest.mark.parametrize(
-    ("line", "headers"),
-    [
-        (b"Content-Type: application/json; charset=utf-8", {"Content-Type": "application/json; charset=utf-8"}),
-        (b"content-encoding:gzip \t", {"Content-Encoding": "gzip"}),
-        (b"RETRY-AFTER: Wed, 21 Oct 2026 07:28:00 GMT", {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
-        (b"Content-Type:", {}),
-        (b"Content-Type: text/\xff", {}),
-        (b"X-Content-Type: text/plain", {}),
-        (b" Content-Type: text/plain", {}),
-        (b"Content-Length: 5", {}),
-    ],
-)
-def test_headers_that_are_passed_on(line: bytes, headers: dict[str, str]) -> None:
-    assert answered(200, b"HTTP/1.1 200 OK\r\n" + line + b"\r\n\r\n").headers == headers

@@ -118,12 +118,3 @@ def test_an_expired_message_is_not_sent(ttl: float | None, waited: float, outcom
 )
 def test_an_envelope_is_opened_as_it_was_sealed(one: Envelope) -> None:
     assert Envelope.decrypted(one.id, one.encrypted(KEYS), KEYS) == one
-
-
-def test_the_webhook_id_names_the_message_and_the_subscription() -> None:
-    one = envelope()
-    request = next(send_to(one, destination(), lambda: NOW))
-    assert isinstance(request, EncodedRequest)
-    assert request.headers["webhook-id"] == f"{one.id}_{SUBSCRIPTION_ID}"
-    assert request.headers["webhook-timestamp"] == str(int(NOW))
-    assert (request.body, request.headers["X-Team"]) == (b"[1]", "blue")
