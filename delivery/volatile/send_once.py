@@ -23,7 +23,7 @@ from delivery.models import VolatileOutcome
 from delivery.sync.answer import SUCCESSES
 from delivery.volatile import counters
 from delivery.volatile.publish_volatile import ID_PREFIX, Envelope, is_first
-from delivery.webhook.content import Content, content_of
+from delivery.webhook.content import content_of
 from delivery.webhook.destination import Destination, destinations_of
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
@@ -89,7 +89,15 @@ def send_to(envelope: Envelope, destination: Destination | None, clock: Callable
     """
     if destination is None or destination.half_open:
         return VolatileOutcome.SKIPPED
-    content = _content_of(envelope)
+    content = content_of(
+        message_id=0,
+        event_type=envelope.event_type,
+        body=envelope.body,
+        content_type=envelope.content_type,
+        headers=orjson.dumps(envelope.headers).decode(),
+        published_ms=envelope.published_ms,
+        known_as=envelope.id,
+    )
     if destination.script:
         seed = int(envelope.id.removeprefix(ID_PREFIX), 16)
         result: Result = yield job_for(seed, content, destination)
@@ -105,18 +113,6 @@ def send_to(envelope: Envelope, destination: Destination | None, clock: Callable
     identity = RequestIdentity(f"{envelope.id}_{destination.subscription_id}")
     answer: Answer = yield webhook_request(content, destination, identity, timestamp=int(now))
     return _outcome(answer)
-
-
-def _content_of(envelope: Envelope) -> Content:
-    return content_of(
-        message_id=0,
-        event_type=envelope.event_type,
-        body=envelope.body,
-        content_type=envelope.content_type,
-        headers=orjson.dumps(envelope.headers).decode(),
-        published_ms=envelope.published_ms,
-        known_as=envelope.id,
-    )
 
 
 def _outcome(answer: Answer) -> VolatileOutcome:
