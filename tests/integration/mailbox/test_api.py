@@ -1,6 +1,7 @@
 """Mailboxes over the API: what is fetched, what is said of receipts, how they stand (contract 9)."""
 
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,7 +66,11 @@ def test_the_oldest_come_each_with_a_receipt(reader: Client, pulled: Subscriptio
     first, second, third = fetched(reader, max_messages=2), fetched(reader), fetched(reader)
     assert [one["body"].encode() for one in first + second + third] == published
     assert ([len(first), len(second), len(third)], len({one["receipt"] for one in first + second})) == ([2, 10, 3], 12)
-    delivery = Delivery.objects.oldest_first()[0]
+    delivery = Delivery.objects.select_related("message").oldest_first()[0]
+    published_at, until = (datetime.fromisoformat(first[0][name]) for name in ("published_at", "in_flight_until"))
+    assert until == delivery.fetched_until
+    assert delivery.message
+    assert abs(published_at - delivery.message.published_at) < timedelta(milliseconds=1)
     assert first[0] == {
         "receipt": first[0]["receipt"],
         "id": f"dlv_{delivery.pk}",

@@ -48,25 +48,6 @@ def body_of(document: Any) -> bytes:
     return body
 
 
-def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
-    assert read(FETCHED) == {
-        "receipt": "r",
-        "id": "dlv_123",
-        "delivery_id": 123,
-        "message_id": 45,
-        "event_type": "Shop.Order.Paid",
-        "subscription_id": 7,
-        "published_at": "2026-11-18T11:06:40.123000Z",
-        "in_flight_until": "2026-11-22T12:00:30Z",
-        "in_flight_seconds": 29.75,
-        "redeliveries": 0,
-        "possible_duplicate": False,
-        "content_type": "application/json",
-        "headers": {"X-Trace": "1"},
-        "body": '{"a": 1}',
-    }
-
-
 @pytest.mark.behaviour("9.2")
 @pytest.mark.parametrize(
     ("redeliveries", "is_uncertain", "possible_duplicate"),
