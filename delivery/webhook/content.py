@@ -5,7 +5,7 @@ What lines are sending, and what was read recently, stays in memory.
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -94,9 +94,13 @@ class Content:
         return EMPTY_BYTES + len(self.body) + 2 * len(self.stored_headers)
 
 
-def kept(headers: Iterable[Header]) -> list[Header]:
+def kept(headers: Sequence[Header]) -> list[Header]:
     """Return the headers that are stored with the message and can be filtered on."""
-    return [(name, value) for name, value in headers if name.lower() not in NEVER_KEPT]
+    names, dropped = [name.lower() for name, _ in headers], NEVER_KEPT
+    if "connection" in names:  # it names further headers of the connection (RFC 9110 7.6.1)
+        of_connection = (value for name, (_, value) in zip(names, headers, strict=True) if name == "connection")
+        dropped = NEVER_KEPT.union(one.strip().lower() for value in of_connection for one in value.split(","))
+    return [header for name, header in zip(names, headers, strict=True) if name not in dropped]
 
 
 @lru_cache(maxsize=1024)

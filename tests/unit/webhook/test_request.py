@@ -112,6 +112,12 @@ def test_headers_that_are_kept(name: str) -> None:
 
 
 @pytest.mark.behaviour("2.11")
+def test_headers_that_connection_names_are_not_kept() -> None:
+    headers = [("X-Hop", "1"), ("Connection", "close, x-hop"), ("connection", "X-Other "), ("X-Other", ""), ("X-A", "")]
+    assert kept(headers) == [("X-A", "")]
+
+
+@pytest.mark.behaviour("2.11")
 @pytest.mark.parametrize("name", [*FORWARDED, *NOT_FORWARDED])
 def test_headers_that_are_forwarded(name: str) -> None:
     assert is_forwarded(name) == (name in FORWARDED)
