@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from django.core.signing import BadSignature, Signer
 from django.db.models import Model, Q, QuerySet
+from rest_framework.exceptions import ErrorDetail
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -51,8 +52,16 @@ class PageQuery(StrictSerializer):
 
 def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
     """Return the query parameters by their `source`; raise `InvalidQuery` for an unknown, invalid or repeated one."""
-    given = {name: values[0] if len(values) == 1 else values for name, values in request.query_params.lists()}
-    serializer = query_class(data=given)
+    serializer = query_class(data=request.query_params.dict())
+    refused = {
+        name: ErrorDetail("Give this query parameter once.", "invalid")
+        if name in serializer.fields
+        else ErrorDetail("There is no such query parameter.", "unknown_field")
+        for name, values in request.query_params.lists()
+        if name not in serializer.fields or len(values) > 1
+    }
+    if refused:
+        raise InvalidQuery(refused)
     if not serializer.is_valid():
         raise InvalidQuery(serializer.errors)
     return dict(serializer.validated_data)

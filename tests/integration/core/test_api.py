@@ -389,10 +389,15 @@ def test_a_whole_list_on_one_page_has_no_neighbours(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "parameter"),
-    [("limit=0", "limit"), ("cursor=garbage", "cursor"), ("limit=1&limit=2", "limit"), ("status=ACTIVE", "status")],
+    ("query", "parameter", "code", "detail"),
+    [
+        ("limit=0", "limit", "min_value", "Ensure this value is greater than or equal to 1."),
+        ("cursor=garbage", "cursor", "invalid", "This cursor does not belong to this list. Start without a cursor."),
+        ("limit=1&limit=2", "limit", "invalid", "Give this query parameter once."),
+        ("status=ACTIVE", "status", "unknown_field", "There is no such query parameter."),
+    ],
 )
-def test_a_query_that_makes_no_sense_is_refused(query: str, parameter: str) -> None:
+def test_a_query_that_makes_no_sense_is_refused(query: str, parameter: str, code: str, detail: str) -> None:
     answer = client_of().get(f"{PUBLISHERS}?{query}")
     assert problem_of(answer) == (400, "invalid_query")
-    assert [error["parameter"] for error in answer.json()["errors"]] == [parameter]
+    assert answer.json()["errors"] == [{"parameter": parameter, "code": code, "detail": detail}]
