@@ -210,7 +210,8 @@ def _term(node: OneOf | Like | IsNull | HasKey) -> Test:
     match node:
         case OneOf(path, options):
             chosen = frozenset(_constant(option, path) for option in options)
-            test = _with_constant(_side(path), lambda value, among: value in among, chosen)
+            longest = max(map(len, chosen))  # what is longer is none of them, and takes long to be hashed
+            test = _with_constant(_side(path), lambda value, among: len(value) <= longest and value in among, chosen)
         case Like(path, pattern):
             test = _like(path, pattern.text)
         case HasKey(path, key):

@@ -263,6 +263,15 @@ def test_deep_values_are_compared_in_linear_time() -> None:
 
 
 @pytest.mark.behaviour("3.6")
+def test_a_large_value_is_soon_known_to_be_none_of_several() -> None:
+    message, wanted = document(json.dumps([0.5] * 200_000)), parse_filter("$$->'Body' in ('[1]', '[2, 3]')")
+    assert not wanted.matches(message)
+    begun = time.process_time()
+    assert not any(wanted.matches(message) for _ in range(300))
+    assert time.process_time() - begun < 1.0
+
+
+@pytest.mark.behaviour("3.6")
 def test_few_bytes_do_not_become_gigabytes() -> None:
     message = document(f"[{','.join(['1e131071'] * 100_000)}]")
     with pytest.raises(FilterFailed, match="more than 4194304 characters as text"):
