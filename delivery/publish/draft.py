@@ -1,6 +1,5 @@
 """What a publisher sends, and the checks that need no database (contract 2)."""
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,8 +11,9 @@ from typing import Final, NamedTuple
 import orjson
 from django.core.exceptions import ValidationError
 
-from broker_project.core.json import is_json, refuse_constant
+from broker_project.core.json import is_json
 from delivery.publish.errors import InvalidMetadata, MalformedPayload, UnsuitableCallback
+from delivery.publish.json_cursor import GRAMMAR
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.filters import Document
 from subscriptions.names import FIRST, FURTHER, MAX_NAME_LENGTH
@@ -169,15 +169,11 @@ def check_json(body: bytes) -> None:
     if text.startswith("\ufeff"):
         raise MalformedPayload("The body begins with a byte order mark; JSON is sent without one.")
     try:
-        _GRAMMAR.decode(text)
+        GRAMMAR.decode(text)
     except RecursionError:
         raise MalformedPayload(f"The body is nested too deep; keep it within {SAFE_LEVELS} levels.") from None
     except ValueError as broken:
         raise MalformedPayload(f"The body is not JSON: {broken}.") from None
-
-
-# Numbers stay texts: only the grammar matters, and a number of 5,000 digits costs nothing.
-_GRAMMAR: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=refuse_constant)
 
 
 def durability_of(text: str | None) -> str:

@@ -14,7 +14,7 @@ class NotAsExpected(ValueError):
     """The text is not JSON, or does not have the expected shape."""
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=float, parse_constant=refuse_constant)
+GRAMMAR: Final = json.JSONDecoder(parse_int=float, parse_constant=refuse_constant)
 """Reads every number as a float: their values are not used, and one of 5,000 digits costs nothing."""
 
 
@@ -47,7 +47,7 @@ class JsonCursor:
         """Take the next value: return it, with numbers as floats, and its text."""
         begin = self._at
         try:
-            value, self._at = _DECODER.raw_decode(self._text, begin)
+            value, self._at = GRAMMAR.raw_decode(self._text, begin)
         except RecursionError:
             raise NotAsExpected(f"the value at character {begin} is nested too deep") from None
         except json.JSONDecodeError as broken:
