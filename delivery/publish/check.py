@@ -18,7 +18,7 @@ from delivery.publish.errors import (
     UnknownEventType,
     UnsuitableContentType,
 )
-from delivery.publish.idempotency import Key, earlier_uses
+from delivery.publish.idempotency import earlier_uses
 from delivery.publish.store import NewMessage
 from delivery.webhook.content import kept
 from subscriptions.filters import Work
@@ -71,7 +71,7 @@ class Submission:
     """Whether it is never stored, so that it repeats nothing."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Checked:
     """What came of the drafts of one submission, by position."""
 
@@ -79,23 +79,6 @@ class _Checked:
     messages: dict[int, NewMessage] = field(default_factory=dict)
     """Also refused ones, if it is their event type that does not take them."""
     refusals: dict[int, Refusal] = field(default_factory=dict)
-
-    def result(self) -> list[NewMessage] | RefusedItems:
-        """Return the messages, or which are refused."""
-        if self.refusals:
-            return RefusedItems(self.refusals, len(self.submission.drafts))
-        return [*self.messages.values()]
-
-    def keys(self) -> dict[int, Key]:
-        """Return the idempotency keys of refused messages that may repeat a stored one."""
-        if self.submission.is_volatile:
-            return {}
-        refused = {position: self.messages[position] for position in self.refusals if position in self.messages}
-        return {
-            position: Key(one.publisher_id, one.idempotency_key)
-            for position, one in refused.items()
-            if one.idempotency_key and one.kind in STORED
-        }
 
 
 def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list[list[NewMessage] | RefusedItems]:
@@ -114,7 +97,10 @@ def check_together(submissions: Sequence[Submission], *, max_bytes: int) -> list
     checked = [_checked(one, {**event_types, **one.event_types}, max_bytes) for one in submissions]
     if refused := [one for one in checked if one.refusals]:
         _accept_repeats(refused)
-    return [one.result() for one in checked]
+    return [
+        RefusedItems(one.refusals, len(one.submission.drafts)) if one.refusals else [*one.messages.values()]
+        for one in checked
+    ]
 
 
 def check(submission: Submission, *, max_bytes: int) -> list[NewMessage]:
@@ -131,14 +117,18 @@ def check(submission: Submission, *, max_bytes: int) -> list[NewMessage]:
 
 def _accept_repeats(refused: Sequence[_Checked]) -> None:
     """Mark what repeats an earlier publish, and was refused for its event type."""
-    keys = [one.keys() for one in refused]
-    uses = earlier_uses([*{key for of_one in keys for key in of_one.values()}])
-    for one, of_one in zip(refused, keys, strict=True):
-        for position, key in of_one.items():
-            use, message = uses.get(key), one.messages[position]
-            if use and use.fingerprint == message.fingerprint:
-                one.messages[position] = replace(message, repeats=use)
-                del one.refusals[position]
+    keys = {
+        (one, position): message.key
+        for one in refused
+        for position in one.refusals
+        if (message := one.messages.get(position)) and message.kind in STORED and not one.submission.is_volatile
+    }
+    uses = earlier_uses([*{key for key in keys.values() if key}])
+    for (one, position), key in keys.items():
+        message = one.messages[position]
+        if key in uses and uses[key].fingerprint == message.fingerprint:
+            one.messages[position] = replace(message, repeats=uses[key])
+            del one.refusals[position]
 
 
 def _checked(submission: Submission, event_types: Mapping[Named, Publishable], max_bytes: int) -> _Checked:

@@ -5,7 +5,7 @@ with it costs the others nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -116,11 +116,11 @@ class _Progress:
         Raises:
             PublishInProgress, KeyReusedError: see `publish`.
         """
-        if in_progress and not in_progress.isdisjoint(filter(None, map(idempotency_key_of, self.messages))):
+        if in_progress and not in_progress.isdisjoint(message.key for message in self.messages):
             raise PublishInProgress
         first: dict[Key, int] = {}
         for position, message in enumerate(self.messages):
-            key = idempotency_key_of(message)
+            key = message.key
             if key is None:
                 self.new[position] = message
                 continue
@@ -135,42 +135,20 @@ class _Progress:
             else:
                 self.new[position] = message
 
-    def find_targets(self, terms: CallbackTerms) -> None:
-        """Find out where replies go; raise `RefusedItems` if none can be sent."""
-        urls = {position: one.callback_url for position, one in self.new.items() if one.callback_url is not None}
-        if urls:
-            self.targets = targets_of(urls, terms, total=len(self.messages))
-
     @property
     def publisher_id(self) -> int | None:
         """The publisher of all messages."""
         return self.messages[0].publisher_id if self.messages else None
-
-    def room(self) -> AbstractContextManager[set[int]]:
-        """Return a reservation for the new messages that have deliveries among their publisher's; see `room_for`."""
-        number = sum(1 for route in self.routes if route.matches)
-        return room_for(number, publisher_id=self.publisher_id, limit=self.max_open)
 
     def share_work(self, publications: int) -> None:
         """Let its filters do what each of several publications may do in one transaction."""
         for message in self.messages:
             message.work.share(publications)
 
-    def check_work(self) -> None:
-        """Raise `TakesLong` if its filters have more to do than its share, which ends now."""
-        if any(message.work.is_used_up for message in self.new.values()):
-            raise TakesLong
-        self.share_work(1)
-
     @property
     def deliveries(self) -> int:
         """How many its messages become together."""
         return sum(len(route.matches) for route in self.routes)
-
-    def check_size(self, max_deliveries: int) -> None:
-        """Raise `TooManyDeliveries` if its messages together would become more."""
-        if self.deliveries > max_deliveries:
-            raise TooManyDeliveries(self.deliveries, max_deliveries)
 
     @contextmanager
     def refusable(self) -> Iterator[None]:
@@ -189,7 +167,7 @@ class _Progress:
     def uses(self) -> Iterator[tuple[Key, KeyUse]]:
         """Yield the new idempotency keys, with the answers."""
         for place, message in self.new.items():
-            if key := idempotency_key_of(message):
+            if key := message.key:
                 answer = self.stored[place]
                 yield key, KeyUse(message.fingerprint, answer.id, answer.outcome, answer.deliveries)
 
@@ -197,11 +175,6 @@ class _Progress:
         """Return the answer to each message."""
         found = [self.stored.get(place) or self.known[place] for place in range(len(self.messages))]
         return [replace(self.stored[one], replayed=True) if isinstance(one, int) else one for one in found]
-
-
-def idempotency_key_of(message: NewMessage) -> Key | None:
-    """Return the message's idempotency key, which is its publisher's own."""
-    return Key(message.publisher_id, message.idempotency_key) if message.idempotency_key else None
 
 
 def publish(messages: Sequence[NewMessage], terms: PublishTerms, *, max_open: int | None = None) -> list[Accepted]:
@@ -285,11 +258,11 @@ def _is_plain(publication: Publication) -> bool:
 def _publish_any(publications: Sequence[Publication], terms: PublishTerms) -> list[list[Accepted] | Exception]:
     progress = [_Progress(one.messages, one.max_open) for one in publications]
     with ExitStack() as rooms, transaction.atomic():  # until the commit, only its room counts a message as open
-        keys = {key for one in progress for key in map(idempotency_key_of, one.messages) if key}
+        keys = {key for one in progress for message in one.messages if (key := message.key)}
         opened = _routed(progress, *claim_keys(keys), rooms, terms)
         routes = [route for one in opened for route in one.routes]
         new = [message for one in opened for message in one.new.values()]
-        is_last = not any(one.targets for one in opened) and not any(map(idempotency_key_of, new))
+        is_last = not any(one.targets for one in opened) and not any(message.idempotency_key for message in new)
         is_large = sum(one.deliveries for one in opened) > MAX_GROUP_DELIVERIES
         with answered_within(ANSWER_SECONDS) if is_large else nullcontext():  # if it takes too long, the server ends it
             answers = iter(store(new, routes, terms.senders, is_last=is_last))
@@ -317,8 +290,9 @@ def _routed(
     for one in progress:
         with one.refusable():
             one.look_up(uses, in_progress)
-            one.find_targets(terms.callbacks)
-            in_progress.update(key for key in map(idempotency_key_of, one.new.values()) if key)
+            urls = {position: new.callback_url for position, new in one.new.items() if new.callback_url is not None}
+            one.targets = targets_of(urls, terms.callbacks, total=len(one.messages)) if urls else {}
+            in_progress.update(key for message in one.new.values() if (key := message.key))
             refresh_open(one.publisher_id, one.max_open)  # it can take long, and from the routes on deletions wait
             checked.append(one)
             one.share_work(len(progress))
@@ -328,12 +302,15 @@ def _routed(
     for one in checked:
         one.routes = [*islice(routes, len(one.new))]
         with one.refusable():
-            if len(progress) > 1:
-                one.check_work()
-            one.check_size(terms.max_deliveries)
+            if len(progress) > 1 and any(message.work.is_used_up for message in one.new.values()):
+                raise TakesLong
+            if one.deliveries > terms.max_deliveries:
+                raise TooManyDeliveries(one.deliveries, terms.max_deliveries)
             if len(progress) > 1 and one.deliveries > left:
                 raise TakesLong
-            opened[one] = rooms.enter_context(one.room())
+            one.share_work(1)
+            number = sum(1 for route in one.routes if route.matches)
+            opened[one] = rooms.enter_context(room_for(number, publisher_id=one.publisher_id, limit=one.max_open))
             left -= one.deliveries
     return opened
 
@@ -344,9 +321,8 @@ def dry_run(message: NewMessage, terms: PublishTerms, *, max_open: int | None) -
     Nothing is stored, and no idempotency key is claimed. Raises as `publish`, except `PublishInProgress`.
     """
     one = _Progress([message], max_open)
-    key = idempotency_key_of(message)
     with ExitStack() as rooms:
-        _routed([one], earlier_uses([key] if key else []), set(), rooms, terms)
+        _routed([one], earlier_uses([message.key] if message.key else []), set(), rooms, terms)
     if one.refusal:
         raise one.refusal
     return one.routes[0] if one.routes else one.answers()[0]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
@@ -117,15 +117,6 @@ def _directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
 
     It is the destination's first subscription, by position and id, whose filter is true or fails.
     """
-    candidates = _candidates(messages)
-    return [
-        [*itertools.islice(qualified(candidates[n], one.document), 1)] if n in candidates else None
-        for n, one in enumerate(messages)
-    ]
-
-
-def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
-    """Return the destinations' subscriptions, by the message's place; unknown destinations are missing."""
     asked = [
         {
             "place": place,
@@ -141,7 +132,10 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
         of_place = found[place]
         if subscription_id is not None:
             of_place.append(Match(len(of_place), subscription_id, *columns))
-    return found
+    return [
+        [*itertools.islice(qualified(found[place], one.document), 1)] if place in found else None
+        for place, one in enumerate(messages)
+    ]
 
 
 def named_by(destination: str | None) -> QuerySet[Subscription] | None:

@@ -15,7 +15,7 @@ from delivery.filing import MAIN_LINE
 from delivery.mailbox import long_poll
 from delivery.models import MessageOutcome
 from delivery.publish.draft import Draft, document_of
-from delivery.publish.idempotency import REMEMBER_NEW, KeyUse, fingerprint_of
+from delivery.publish.idempotency import REMEMBER_NEW, Key, KeyUse, fingerprint_of
 from delivery.publish.routing import (
     SENDER_LINE,
     UNRECEIVED,
@@ -212,6 +212,11 @@ class NewMessage(Draft):
         document.work = self.work
         return document
 
+    @property
+    def key(self) -> Key | None:
+        """Its idempotency key, which is its publisher's own."""
+        return Key(self.publisher_id, self.idempotency_key) if self.idempotency_key else None
+
     @cached_property
     def fingerprint(self) -> bytes:
         """A hash of what makes two publishes the same (contract 2.6)."""
@@ -282,7 +287,8 @@ def choose_and_store(
     numbers = {lookup: number for number, lookup in enumerate(dict.fromkeys(lookups), 1)}
     ranges = [(str(number), *range_.columns) for lookup, number in numbers.items() for range_ in lookup.ranges]
     columns = [
-        {"outcome": MessageOutcome.ROUTED, "lookup": numbers[lookup], **_key_columns(message)}
+        {"outcome": MessageOutcome.ROUTED, "lookup": numbers[lookup]}
+        | ({"key": key, "fingerprint": message.fingerprint.hex()} if (key := message.idempotency_key) else {})
         for message, lookup in zip(messages, lookups, strict=True)
     ]
     arguments = {
@@ -319,10 +325,6 @@ def _message_columns(messages: Sequence[NewMessage], more: Sequence[Mapping[str,
             for place, (message, columns) in enumerate(zip(messages, more, strict=True), 1)
         ]
     ).decode()
-
-
-def _key_columns(message: NewMessage) -> dict[str, str]:
-    return {"key": key, "fingerprint": message.fingerprint.hex()} if (key := message.idempotency_key) else {}
 
 
 def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> dict[str, list[Any] | str]:
