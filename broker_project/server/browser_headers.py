@@ -5,14 +5,16 @@ documentation and the admin site need their own scripts. The admin theme also ev
 (`unsafe-eval`) and puts styles into its pages.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import orjson
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from csp.utils import build_policy
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+
+from broker_project.core.api.problems import PROBLEM_JSON, ProblemType
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
 """Status, headers, body."""
@@ -82,7 +84,7 @@ def headers_for(path: str) -> Mapping[str, str]:
 
 
 REFUSAL_HEADERS: Final = [
-    ("content-type", "application/problem+json"),
+    ("content-type", PROBLEM_JSON),
     ("connection", "close"),
     ("x-content-type-options", "nosniff"),
     *((name.lower(), value) for name, value in headers_for("/api/").items()),
@@ -90,8 +92,7 @@ REFUSAL_HEADERS: Final = [
 """The same as the middleware adds. The connection is closed: what follows a refused request may be part of it."""
 
 
-def refusal(status: int, code: str, title: str, detail: str, *, retry_after: int | None = None) -> Answer:
+def refusal(status: int, code: str, detail: str, *, retry_after: int | None = None) -> Answer:
     """Return a problem document as the answer to a request that does not reach Django."""
-    problem = {"type": f"/api/docs/problems#{code}", "code": code, "title": title, "status": status, "detail": detail}
     retry = [] if retry_after is None else [("retry-after", str(retry_after))]
-    return status, [*REFUSAL_HEADERS, *retry], json.dumps(problem).encode()
+    return status, [*REFUSAL_HEADERS, *retry], orjson.dumps(ProblemType(status, code).document(detail))

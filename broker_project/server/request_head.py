@@ -27,27 +27,20 @@ IN_QUERIES: Final = b"a=%\\"
 MAX_TYPES: Final = 256
 """Content types with parameters that are remembered."""
 
-TOO_LONG: Final = refusal(
-    414, "address_too_long", "Address too long", f"Path and query have at most {MAX_ADDRESS_CHARACTERS} characters."
-)
-TOO_LARGE: Final = refusal(
-    431, "head_too_large", "Head too large", f"The headers together have at most {MAX_HEADER_BYTES} bytes."
-)
-AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
+TOO_LONG: Final = refusal(414, "address_too_long", f"Path and query have at most {MAX_ADDRESS_CHARACTERS} characters.")
+TOO_LARGE: Final = refusal(431, "head_too_large", f"The headers together have at most {MAX_HEADER_BYTES} bytes.")
+AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Send one Host, the one of the address.")
 UNREADABLE_TYPE: Final = refusal(
     400,
     "unreadable_header",
-    "Unreadable header",
     f"A Content-Type has at most {MAX_TYPE_CHARACTERS} characters, and parameters that can be read.",
 )
 TOO_MANY_PARAMETERS: Final = refusal(
-    400, "invalid_query", "Invalid query", f"A query has at most {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} parameters."
+    400, "invalid_query", f"A query has at most {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} parameters."
 )
-UNKNOWN_CODING: Final = refusal(
-    501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
-)
+UNKNOWN_CODING: Final = refusal(501, "unknown_transfer_encoding", "The only Transfer-Encoding is 'chunked'.")
 UNKNOWN_METHOD: Final = refusal(
-    501, "unknown_method", "Unknown method", "Methods are case-sensitive: write them in capital letters, such as POST."
+    501, "unknown_method", "Methods are case-sensitive: write them in capital letters, such as POST."
 )
 
 Headers = Sequence[tuple[str, str]]
@@ -88,12 +81,12 @@ def refusal_of(scope: Any, headers: Headers) -> Answer | None:
     if len(values) != len(scope.headers):  # the server dropped a value, and reports the name nevertheless
         dropped = next(name for name in scope.headers if name not in values)
         detail = f"The value of {dropped} has characters other than visible ASCII."
-        return refusal(400, "unreadable_header", "Unreadable header", detail)
+        return refusal(400, "unreadable_header", detail)
     if len(values) != len(headers):
         names = [name for name, _ in headers]
         for name in names:
             if (name in SINGLE_VALUED or name.startswith(CLOUD_EVENT_PREFIX)) and names.count(name) > 1:
-                return refusal(400, "repeated_header", "Repeated header", f"Send {name} once.")
+                return refusal(400, "repeated_header", f"Send {name} once.")
     return _unreadable(scope, values.get("content-type", "")) or _ambiguity(scope, values)
 
 

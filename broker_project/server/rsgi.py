@@ -83,7 +83,7 @@ class RsgiApplication:
         if scope.path in HEALTH_PATHS and scope.method in {"GET", "HEAD"}:
             protocol.response_bytes(*await self._health.answer(scope, headers))
             return
-        upload = Upload(scope.headers, _quotas.share_of(scope.headers.get("authorization") or ""))
+        upload = Upload(scope.headers, *_quotas.quota_of(scope.headers.get("authorization") or ""))
         try:
             await upload.receive(protocol)
             if upload.refusal:

@@ -24,40 +24,16 @@ MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a refused body that are read nevertheless: a client that is still sending does not see an answer."""
 DISCARD_SECONDS: Final = 5
 
-TOO_LARGE: Final = refusal(
-    413, "body_too_large", "Body too large", f"A body has at most {settings.MAX_BATCH_BYTES} bytes."
-)
-INCOMPLETE: Final = refusal(400, "incomplete_body", "Incomplete body", "The body ended early.")
+TOO_LARGE: Final = refusal(413, "body_too_large", f"A body has at most {settings.MAX_BATCH_BYTES} bytes.")
+INCOMPLETE: Final = refusal(400, "incomplete_body", "The body ended early.")
 NO_ROOM: Final = refusal(
-    503, "no_room", "No room", "Too many large bodies are on their way in; send it again later.", retry_after=1
+    503, "no_room", "Too many large bodies are on their way in; send it again later.", retry_after=1
 )
 TOO_SLOW: Final = refusal(
     408,
     "body_too_slow",
-    "Body too slow",
     f"A body has {settings.UPLOAD_SECONDS} seconds, and one more for each {MIN_BYTES_PER_SECOND} bytes of it.",
 )
-
-
-class QuotaShare:
-    """What one body has taken of a quota."""
-
-    def __init__(self, quota: FairShare, caller: Hashable) -> None:
-        self._quota = quota
-        self._caller = caller
-        self._taken = 0
-
-    def take(self, size: int) -> bool:
-        """Take `size` bytes more; return False if there is no room."""
-        is_taken = self._quota.take(self._caller, size)
-        self._taken += size * is_taken
-        return is_taken
-
-    def release(self) -> None:
-        """Give back everything; once is enough, more does no harm."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._quota.give_back(self._caller, taken)
 
 
 class UploadQuotas:
@@ -68,21 +44,22 @@ class UploadQuotas:
         self._unauthenticated = FairShare(unauthenticated, unauthenticated)
         self._authenticated = FairShare(max_bytes - unauthenticated, (max_bytes - unauthenticated) // 2)
 
-    def share_of(self, authorization: str) -> QuotaShare:
-        """Return an empty share for a request with this `Authorization` header."""
+    def quota_of(self, authorization: str) -> tuple[FairShare, Hashable]:
+        """Return the quota for a request with this `Authorization` header, and the caller that counts there."""
         caller = hash(bearer_in(authorization))
-        if caller in recent_tokens:
-            return QuotaShare(self._authenticated, caller)
-        return QuotaShare(self._unauthenticated, None)
+        return (self._authenticated, caller) if caller in recent_tokens else (self._unauthenticated, None)
 
 
 class Upload:
     """The body of one request while it arrives."""
 
-    def __init__(self, headers: Any, share: QuotaShare) -> None:
+    def __init__(self, headers: Any, quota: FairShare, caller: Hashable) -> None:
         self.body = b""
         self.refusal: Answer | None = None
-        self._share = share
+        self._quota = quota
+        self._caller = caller
+        self._taken = 0
+        """Bytes of the quota."""
         self._received = bytearray()
         self._size = 0
         self._empty_chunks = 0
@@ -110,9 +87,11 @@ class Upload:
             self._refuse(INCOMPLETE)  # unless it is refused already
 
     def release(self) -> None:
-        """Drop the body and give back its share of the quota."""
+        """Drop the body and give back its share of the quota; once is enough, more does no harm."""
         self.body, self._received = b"", bytearray()
-        self._share.release()
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._quota.give_back(self._caller, taken)
 
     async def _receive_in_chunks(self, protocol: Any, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time
@@ -131,7 +110,8 @@ class Upload:
     def _keep(self, chunk: bytes) -> None:
         if self._size > settings.MAX_BATCH_BYTES:
             self._refuse(TOO_LARGE)
-        elif self._share.take(len(chunk)):
+        elif self._quota.take(self._caller, len(chunk)):
+            self._taken += len(chunk)
             self._received += chunk
         else:
             self._refuse(NO_ROOM)

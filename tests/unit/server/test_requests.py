@@ -1,16 +1,16 @@
 """The origin of a request behind proxies, and the upload quota."""
 
+import asyncio
 import ipaddress
+from collections.abc import AsyncIterator
 
 import pytest
 
 from broker_project.core.fair_share import FairShare
-from broker_project.server.uploads import QuotaShare
+from broker_project.server.uploads import NO_ROOM, Upload
 from broker_project.server.wsgi_environ import MAX_HOPS, address_of, origin_of
 
 PROXIES = tuple(ipaddress.ip_network(one) for one in ("10.0.0.5", "10.1.0.0/16", "fd00::/8"))
-
-MAX_BYTES, MAX_BYTES_PER_CALLER = 10, 6
 
 
 @pytest.mark.parametrize(
@@ -62,27 +62,20 @@ def test_text_without_an_address_gives_none(text: str) -> None:
     assert address_of(text) is None
 
 
-@pytest.fixture
-def quota() -> FairShare:
-    return FairShare(MAX_BYTES, MAX_BYTES_PER_CALLER)
+async def chunks(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
-def test_a_caller_has_a_share_and_leaves_the_rest_to_others(quota: FairShare) -> None:
-    one, same, other = QuotaShare(quota, "one"), QuotaShare(quota, "one"), QuotaShare(quota, "other")
-    assert [one.take(4), same.take(2), same.take(1), one.take(1)] == [True, True, False, False]
-    assert [other.take(4), other.take(1)] == [True, False]
+def received(quota: FairShare, body: bytes) -> Upload:
+    upload = Upload({"transfer-encoding": "chunked"}, quota, "one")
+    asyncio.run(upload.receive(chunks(body)))
+    return upload
 
 
-def test_released_bytes_are_available_to_everyone(quota: FairShare) -> None:
-    one, other = QuotaShare(quota, "one"), QuotaShare(quota, "other")
-    assert [one.take(6), other.take(4)] == [True, True]
-    one.release()
-    one.release()
-    assert [other.take(2), QuotaShare(quota, "third").take(4), QuotaShare(quota, "one").take(1)] == [True, True, False]
-
-
-def test_a_refused_share_takes_nothing(quota: FairShare) -> None:
-    refused = QuotaShare(quota, "one")
-    assert refused.take(7) is False
-    refused.release()
-    assert QuotaShare(quota, "one").take(6)
+def test_a_refused_or_released_body_takes_nothing_of_the_quota() -> None:
+    quota = FairShare(10, 6)
+    kept, refused = received(quota, b"1234"), received(quota, b"123")
+    assert (kept.body, kept.refusal, refused.body, refused.refusal) == (b"1234", None, b"", NO_ROOM)
+    for upload in (kept, refused) * 2:
+        upload.release()
+    assert [quota.take(caller, size) for caller, size in (("one", 6), ("one", 1), ("other", 4))] == [True, False, True]
