@@ -33,9 +33,9 @@ OF_THE_CONNECTION: Final = frozenset(
 RESERVED: Final = OF_THE_CONNECTION | {"callbackurl"}
 """Headers that cannot be set, like all `webhook-` and `broker-` headers."""
 
-_TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
-_MEDIA_TYPE = re.compile(r"^[!#$&^_.+0-9A-Za-z-]+/[!#$&^_.+0-9A-Za-z-]+(\s*;[\x20-\x7e]*)?$")
-_VALUE = re.compile(r"^[\x20-\x7e\t]*$")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_MEDIA_TYPE = re.compile(r"[!#$&^_.+0-9A-Za-z-]+/[!#$&^_.+0-9A-Za-z-]+(\s*;[\x20-\x7e]*)?")
+_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
 def validate_headers(headers: object) -> None:
@@ -69,13 +69,13 @@ def with_values_kept(given: Mapping[str, str | None], now: Mapping[str, str]) ->
 
 def validate_content_type(text: str) -> None:
     """Raise `ValidationError` unless `text` is a media type, with or without parameters."""
-    if not _MEDIA_TYPE.match(text) or text.endswith("\n"):
+    if not _MEDIA_TYPE.fullmatch(text):
         raise ValidationError("Give a media type, such as application/json.", code="content_type")
 
 
 def validate_filter_string(text: str) -> None:
     """Raise `ValidationError` unless a header can have this value: otherwise it would never match."""
-    if not _VALUE.match(text) or text.endswith("\n"):
+    if not _VALUE.fullmatch(text):
         raise ValidationError(
             "A header filter is compared with a header's value: use visible ASCII and blanks.",
             code="header_filter_string",
@@ -83,12 +83,12 @@ def validate_filter_string(text: str) -> None:
 
 
 def _check(name: object, value: object) -> None:
-    if not isinstance(name, str) or not _TOKEN.match(name) or name.endswith("\n"):
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise _refused(f"{str(name)[:MAX_SHOWN]!r} is not a header name: use letters, digits and hyphens.")
     lower = name.lower().replace("_", "-")  # an underscore is a hyphen behind CGI, WSGI and PHP
     if lower in RESERVED or lower.startswith(("webhook-", "broker-")):
         raise _refused(f"The header {name} is set by the broker or the connection itself; leave it out.")
-    if not isinstance(value, str) or not _VALUE.match(value) or value.endswith("\n"):
+    if not isinstance(value, str) or not _VALUE.fullmatch(value):
         raise _refused(f"The value of the header {name} must be a text of visible ASCII characters.")
 
 
