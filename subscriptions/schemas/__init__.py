@@ -1,8 +1,7 @@
 """JSON Schemas of event types (contract 1.1, 2.5).
 
-Read `exact_json` (JSON without losing a digit), `limits` (what a schema may be, so that every check ends soon),
-`unique_items` (a keyword of our own), then `violations` (whether a payload satisfies a schema, and what is wrong with
-it).
+Read `exact_json` (JSON without losing a digit), `limits` (what a schema may be, so that every check ends soon), then
+`violations` (whether a payload satisfies a schema, and what is wrong with it).
 
 `jsonschema_rs` decides, in microseconds; it may fetch nothing. Its own list of errors is made at once and whole, which
 takes seconds and gigabytes for a body of 1 MiB, and exponential time for nested `anyOf`: so `violations` finds errors
