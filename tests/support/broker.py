@@ -24,7 +24,7 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
 from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup, TurnFloor
 from delivery.publish.publish import PublishTerms, publish
-from delivery.publish.store import Accepted, NewMessage
+from delivery.publish.store import Accepted
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker import process
@@ -38,6 +38,7 @@ from delivery.worker.round_trip import RoundTrip, Settling, mark_of
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Settlement, Slots
 from subscriptions.models import EventType, Status, Subscriber, Subscription
+from tests.support import factories
 from tests.support.database import another_connection
 
 ARE_OVER = """
@@ -137,14 +138,7 @@ def probe() -> int:
 def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
     """Publish the bodies in one transaction, in order."""
     assert event_type, "a subscription to a pattern has no event type: name one"
-    fields = {
-        "event_type_id": event_type.pk,
-        "event_type": event_type.name,
-        "content_type": event_type.content_type,
-        "kind": event_type.kind,
-        **fields,
-    }
-    messages = [NewMessage(body=body, **fields) for body in bodies]
+    messages = [factories.message(event_type, body, **fields) for body in bodies]
     return publish(messages, PublishTerms(24, QUEUE_SENDERS, 100_000, callback_terms()))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from delivery.publish.store import NewMessage
 from delivery.webhook.content import Content
 from delivery.webhook.destination import Destination
 from delivery.webhook.request import Outgoing
@@ -33,6 +34,12 @@ def publisher(name: str | None = None, event_types: Sequence[EventType] = (), **
 
 def subscriber(name: str | None = None, **fields: Any) -> Subscriber:
     return Subscriber.objects.create(name=name or f"subscriber-{next(_numbers)}", **fields)
+
+
+def message(event_type: EventType, body: bytes = b"{}", **fields: Any) -> NewMessage:
+    """Return a checked message that is not stored."""
+    known = {"event_type_id": event_type.pk, "event_type": event_type.name, "content_type": event_type.content_type}
+    return NewMessage(body=body, **{**known, "kind": event_type.kind, **fields})
 
 
 def retry_policy(name: str | None = None, **terms: Any) -> RetryPolicy:

@@ -29,15 +29,7 @@ FILTER = "$$->'Body'->>'n' = '2'"
 def new(
     event_type: EventType, body: bytes = b'{"n": 1}', filter_string: str | None = None, key: str | None = None
 ) -> NewMessage:
-    return NewMessage(
-        event_type_id=event_type.pk,
-        event_type=event_type.name,
-        body=body,
-        content_type="application/json",
-        headers=[("X-A", "ä")],
-        filter_string=filter_string,
-        idempotency_key=key,
-    )
+    return factories.message(event_type, body, headers=[("X-A", "ä")], filter_string=filter_string, idempotency_key=key)
 
 
 def published(*messages: NewMessage) -> list[Any]:

@@ -84,15 +84,7 @@ published = st.tuples(
 
 
 def new(event_type: EventType, body: bytes = b"{}", filter_string: str | None = None, **fields: object) -> NewMessage:
-    return NewMessage(
-        event_type_id=event_type.pk,
-        event_type=event_type.name,
-        kind=event_type.kind,
-        body=body,
-        content_type="application/json",
-        filter_string=filter_string,
-        **fields,  # type: ignore[arg-type]
-    )
+    return factories.message(event_type, body, filter_string=filter_string, **fields)
 
 
 def matched(*messages: NewMessage) -> list[list[int]]:

@@ -8,11 +8,10 @@ import pytest
 
 from broker_project.core.db import forget_connection
 from delivery.publish import routing
-from delivery.publish.publish import publish, publish_terms
-from delivery.publish.store import NewMessage
 from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
+from tests.support.broker import publish_bodies
 from tests.support.database import another_connection, execute, forget_filters
 from tests.support.query_plans import ExplainedStatement, explained_statements, prepared_statements
 
@@ -47,16 +46,8 @@ def many_subscribed(event_type: EventType) -> None:
 
 def published(event_type: EventType, number: int, filter_string: str, destination: str | None = None) -> int:
     """Publish a message; return how many deliveries it became."""
-    body = b'{"id": %d}' % number
-    message = NewMessage(
-        event_type_id=event_type.pk,
-        event_type=event_type.name,
-        body=body,
-        content_type="application/json",
-        filter_string=filter_string,
-        destination=destination,
-    )
-    return publish([message], publish_terms())[0].deliveries
+    fields = {"filter_string": filter_string, "destination": destination}
+    return publish_bodies(event_type, b'{"id": %d}' % number, **fields)[0].deliveries
 
 
 def searched(plan: ExplainedStatement) -> Iterator[str]:
