@@ -129,18 +129,6 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_running_key_is_refused(client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]) -> None:
-    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('key k', %s))", [publisher.pk])
-
-    meanwhile = publish(client, Idempotency_Key="k")
-    elsewhere.rollback()
-    afterwards = publish(client, Idempotency_Key="k")
-
-    assert (*problem_of(meanwhile), meanwhile["Retry-After"]) == (409, "publish_in_progress", "1")
-    assert (afterwards.status_code, Message.objects.count()) == (202, 1)
-
-
-@pytest.mark.django_db(transaction=True)
 def test_a_repeat_beside_another_repeat_gets_the_first_answer_too(
     client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
 ) -> None:

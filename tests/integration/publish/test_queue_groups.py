@@ -146,42 +146,6 @@ def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventT
     assert not QueueGroup.objects.exists()
 
 
-@pytest.mark.behaviour("2.2", "2.3", "6.3")
-@pytest.mark.parametrize(
-    ("header", "sent", "qualify"),
-    [("FILTER_STRING", "eu", 3), ("HTTP_FILTER_STRING", "eu", 3), ("FILTER_STRING", "EU", 1), ("X-Other", "eu", 1)],
-)
-def test_a_header_filter_decides_who_qualifies_and_makes_no_group(
-    client: Client, event_type: EventType, header: str, sent: str, qualify: int
-) -> None:
-    for header_filter in ("", "eu", "eu"):
-        factories.subscription(event_type=event_type, header_filter_string=header_filter)
-    given: dict[str, Any] = {header: sent} if header.startswith("HTTP_") else {"headers": {header: sent}}
-
-    client.post(f"/api/v1/events/{EVENT}", b"{}", content_type="application/json", **given)
-
-    assert [len(group) for group in grouped()] == [qualify]
-
-
-@pytest.mark.behaviour("2.5")
-def test_the_payload_of_a_queue_message_is_checked_and_stored_unchanged(client: Client, event_type: EventType) -> None:
-    body = b'{ "a":1, "a":2,\n "n": 1e400 }'
-
-    assert publish(client, body).status_code == 202
-    assert problem_of(publish(client, b"{")) == (400, "malformed_payload")
-
-    assert stored_bodies() == [body]
-
-
-@pytest.mark.behaviour("2.6", "6.7")
-@pytest.mark.parametrize("headers", [{"CallbackURL": "http://127.0.0.1:9/"}, {"Idempotency-Key": "k"}])
-def test_a_batch_has_no_callback_or_key(client: Client, event_type: EventType, headers: dict[str, str]) -> None:
-    events = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'
-    answer = client.post("/api/v1/events", events, "application/json", headers=headers)
-
-    assert problem_of(answer) == (400, "invalid_metadata")
-
-
 @pytest.mark.behaviour("2.7", "7.1")
 def test_sync_events_are_refused_in_batches(client: Client) -> None:
     factories.event_type(EVENT, EventKind.SYNC)

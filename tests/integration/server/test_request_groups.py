@@ -332,15 +332,6 @@ def test_a_statement_of_an_answer_that_takes_long_is_given_up_soon_too(
     assert allowed == [request_groups.STATEMENT_SECONDS]
 
 
-def test_what_would_make_a_group_too_large_is_stored_one_by_one(
-    calls: list[Call], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 9)
-    answer_group(calls)
-    assert {call.status for call in calls} == {202}
-    assert Message.objects.count() == Delivery.objects.count() == 10
-
-
 def test_what_takes_long_holds_up_nobody_of_its_group(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 2)
     may_go_on = threading.Event()
