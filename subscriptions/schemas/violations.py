@@ -58,6 +58,8 @@ ASSERTIONS: Final = frozenset(
     ]
 )
 """Keywords about the value as a whole, independent of others."""
+MASK: Final = "this value"
+"""Stands for values in messages."""
 FRACTION: Final = "\ud800"
 """A name that no member has, since `exact_json` refuses it."""
 _EXACT: Final = Context(prec=MAX_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -85,6 +87,26 @@ class UniqueItems:
             raise ValueError("this value has non-unique elements")
 
 
+class Enum:
+    """The keyword `enum` where it has fractions: that of `jsonschema_rs` reads each anew for every comparison."""
+
+    def __init__(self, _schema: dict[str, Any], options: list[Any], _path: list[str | int]) -> None:
+        self._texts = {*map(_canonical, exact_json(json.dumps(options)))}
+        try:
+            jsonschema_rs.validator_for({"enum": options}, mask=MASK).validate("\0")  # which no schema has
+        except jsonschema_rs.ValidationError as broken:
+            self._message = broken.message
+
+    def validate(self, value: Any) -> None:
+        """Raise `ValueError` unless the value is one of them."""
+        try:
+            text = _canonical(value)
+        except RecursionError:
+            text = ""
+        if text not in self._texts:
+            raise ValueError(self._message)
+
+
 def _plain(number: Decimal) -> int | dict[str, str]:
     """Return what equal numbers have in common, as JSON that nothing else has."""
     if number == number.to_integral_value():
@@ -95,13 +117,25 @@ def _plain(number: Decimal) -> int | dict[str, str]:
 _canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain).encode
 """Returns the same text for equal values."""
 _OPTIONS: Final[dict[str, Any]] = {
-    "keywords": {"uniqueItems": UniqueItems},
     "offline": True,
     "pattern_options": jsonschema_rs.RegexOptions(),
     "validate_formats": True,
-    "mask": "this value",
+    "mask": MASK,
 }
 """`RegexOptions` is the engine without look-around and back references, linear in the text's length."""
+
+
+def _options_for(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**_OPTIONS, "keywords": {"uniqueItems": UniqueItems, **({"enum": Enum} if _has_fractions(schema) else {})}}
+
+
+def _has_fractions(value: Any, *, is_in_enum: bool = False) -> bool:
+    """Return whether there is a fraction in an `enum`."""
+    if isinstance(value, dict):
+        return any(_has_fractions(one, is_in_enum=is_in_enum or name == "enum") for name, one in value.items())
+    if isinstance(value, list):
+        return any(_has_fractions(one, is_in_enum=is_in_enum) for one in value)
+    return is_in_enum and isinstance(value, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +184,7 @@ def _compiled(text: str) -> Schema:
 def _validator_of(schema: dict[str, Any]) -> Validator:
     """Return the validator of `schema`, of draft 2020-12 unless `$schema` names another; raise `BrokenSchema`."""
     try:
-        return jsonschema_rs.validator_for(schema, **_OPTIONS)
+        return jsonschema_rs.validator_for(schema, **_options_for(schema))
     except jsonschema_rs.ValidationError as broken:
         given = f"{str(broken.instance)[:100]!r}"
         match broken.kind:
@@ -189,7 +223,7 @@ class _Search:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
-        self._parts = jsonschema_rs.validator_map_for(document, **_OPTIONS)
+        self._parts = jsonschema_rs.validator_map_for(document, **_options_for(document))
         """A validator for each part, by its pointer as a URI fragment."""
         self._visited: set[tuple[Path, Path]] = set()
         self._looks = 0

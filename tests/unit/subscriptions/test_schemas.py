@@ -59,6 +59,7 @@ CONDITION = {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"r
     ("schema", "payload", "violations"),
     [
         ({"enum": [1, 2]}, 3, [": this value is not one of 1 or 2"]),
+        ({"enum": [0.5, 2, "a", None]}, 3, [": this value is not one of 0.5, 2 or 2 other candidates"]),
         ({"const": {"a": 1}}, {"a": 2}, [': {"a":1} was expected']),
         ({"properties": {"a/~": {"maxLength": 1}}}, {"a/~": "xy"}, ["/a~1~0: this value is longer than 1 character"]),
         ({"anyOf": [{"type": "null"}, {"minimum": 5}]}, 3, [": this value satisfies 0 of the 2 schemas of 'anyOf'"]),
@@ -115,6 +116,10 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
         ({"uniqueItems": True}, '[0, -0.0, "1"]', False),
         ({"uniqueItems": True}, '[{"a": [0.10], "b": 1}, {"b": 1.0, "a": [1e-1]}]', False),
         ({"uniqueItems": True}, '[1, true, "1", [1], 1e-500, 2e-500, 9007199254740992, 9007199254740993]', True),
+        ({"enum": [0.3, [1.5, "a"]]}, "0.30", True),
+        ({"enum": [0.3, [1.5, "a"]]}, '[15e-1, "a"]', True),
+        ({"enum": [0.3, 1.0]}, "1", True),
+        ({"enum": [0.3, 1e-300]}, "0.30000000000000000001", False),
         ({"type": "string"}, '"\\ud800"', False),
         ({"properties": {"a": {"type": "string"}}}, '{"a": "\\uDC00\\ud83d"}', False),
         ({"propertyNames": {"maxLength": 1}}, '{"\\ud83d\\ude00": 1}', True),
@@ -280,6 +285,7 @@ def branch(of: int) -> dict[str, Any]:
         ({"maximum": 10}, "1e999999999"),
         ({"items": {"maximum": 10.5}}, f"[{','.join(['1e-9999'] * 20_000)}]"),
         ({"uniqueItems": True}, f"[{','.join(f'{number}e-500' for number in range(2_000))}, 1, 1]"),
+        ({"items": {"enum": [n + 0.5 for n in range(5_000)]}}, json.dumps([4999.5] * 5_000 + [1])),
         (doubling(8, {"type": "string"}), "1"),
     ],
 )
