@@ -87,16 +87,21 @@ def refusal_of(scope: Any, headers: Headers) -> Answer | None:
         for name in names:
             if (name in SINGLE_VALUED or name.startswith(CLOUD_EVENT_PREFIX)) and names.count(name) > 1:
                 return refusal(400, "repeated_header", f"Send {name} once.")
-    return _unreadable(scope, values.get("content-type", "")) or _ambiguity(scope, values)
+    return _unreadable_or_ambiguous(scope, values)
 
 
-def _unreadable(scope: Any, content_type: str) -> Answer | None:
-    """Return the answer to what Django would fail to read before any view is asked."""
+def _unreadable_or_ambiguous(scope: Any, values: dict[str, str]) -> Answer | None:
+    """Return the answer to what Django would misunderstand, or fail to read before any view is asked."""
+    content_type, host = values.get("content-type", ""), values.get("host", None if scope.http_version == "1.1" else "")
     if scope.query_string.count("&") >= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS:
         return TOO_MANY_PARAMETERS
     if len(content_type) > MAX_TYPE_CHARACTERS or (";" in content_type and not _has_readable_parameters(content_type)):
         return UNREADABLE_TYPE
-    return None
+    if not scope.method.isupper():  # Django would take "post" for POST
+        return UNKNOWN_METHOD
+    if host is None or scope.authority not in {None, host}:
+        return AMBIGUOUS_HOST
+    return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None
 
 
 @lru_cache(MAX_TYPES)
@@ -119,15 +124,6 @@ def _has_readable_parameters(content_type: str) -> bool:
     except (LookupError, ValueError):
         return False
     return True
-
-
-def _ambiguity(scope: Any, values: dict[str, str]) -> Answer | None:
-    host = values.get("host", None if scope.http_version == "1.1" else "")
-    if not scope.method.isupper():  # Django would take "post" for POST
-        return UNKNOWN_METHOD
-    if host is None or scope.authority not in {None, host}:
-        return AMBIGUOUS_HOST
-    return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None
 
 
 def check_host(get_response: GetResponse) -> GetResponse:
