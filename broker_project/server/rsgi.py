@@ -94,7 +94,8 @@ class RsgiApplication:
                 groups = self._groups.setdefault(name, RequestGroups(self._loop, _threads, _long_threads))
                 await groups.answered(request)
             else:
-                threads = _threads_for(request.environ)
+                of_stranger = _repliers if scope.path.startswith(callback_address.PATH) else _strangers
+                threads = of_stranger if is_stranger(request.environ) else _threads
                 answer = partial(sparingly, request.answer) if threads is _strangers else request.answer
                 await self._loop.run_in_executor(threads, answer)
         finally:
@@ -102,13 +103,6 @@ class RsgiApplication:
 
 
 application = RsgiApplication()
-
-
-def _threads_for(environ: dict[str, Any]) -> ThreadPoolExecutor:
-    """Return the threads for a request that is answered alone."""
-    if not is_stranger(environ):
-        return _threads
-    return _repliers if environ["PATH_INFO"].startswith(callback_address.PATH) else _strangers
 
 
 class _Request:
