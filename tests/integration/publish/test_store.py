@@ -20,6 +20,7 @@ from delivery.publish.store import NewMessage
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, EventType, Processing, Status, Subscriber, Subscription
 from tests.support import factories
+from tests.support.spies import spied
 
 pytestmark = pytest.mark.django_db
 
@@ -63,15 +64,7 @@ def wakes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of messages of each publish that took several statements."""
-    calls: list[int] = []
-    publish_any = publishing._publish_any
-
-    def counted(publications: Sequence[Publication], terms: Any) -> Any:
-        calls.append(len(publications))
-        return publish_any(publications, terms)
-
-    monkeypatch.setattr(publishing, "_publish_any", counted)
-    return calls
+    return spied(monkeypatch, publishing, "_publish_any", lambda publications, *_, **__: len(publications))
 
 
 @pytest.mark.behaviour("2.1", "4.10")

@@ -28,6 +28,7 @@ from tests.support.broker import publish_bodies, publish_numbered, statuses
 from tests.support.database import do_and_disconnect, empty_database
 from tests.support.mailboxes import fetch_all, pulled_subscription
 from tests.support.request_groups import Call, answer_group, run
+from tests.support.spies import spied
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -104,13 +105,7 @@ def mailbox() -> Mailbox:
 def test_clients_of_a_group_get_different_messages_with_one_fetch(
     mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetched: list[int] = []
-
-    def counted(ref: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:
-        fetched.append(max_messages)
-        return fetch(ref, max_messages=max_messages)
-
-    monkeypatch.setattr(fetch_messages, "fetch", counted)
+    fetched = spied(monkeypatch, fetch_messages, "fetch", lambda _, max_messages: max_messages)
     messages = mailbox.messages_in([mailbox.call("next", max_messages=2) for _ in range(3)])
     assert [one["body"] for one in messages] == [str(n) for n in range(FETCHED, STORED)]
     assert fetched == [6]

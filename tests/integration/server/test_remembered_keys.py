@@ -10,7 +10,6 @@ from django.db.models import F
 from django.utils import timezone
 
 from broker_project.core import boot_clock
-from broker_project.core.db import rows
 from delivery.models import Delivery, Message
 from delivery.publish import publish, store
 from subscriptions.credentials import keys
@@ -19,6 +18,7 @@ from subscriptions.models import ApiKey, EventKind, EventType, Publisher, Subscr
 from tests.support import factories
 from tests.support.api import EVENT
 from tests.support.request_groups import Call, answer_group
+from tests.support.spies import spied
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.behaviour("1.2", "2.1")]
 
@@ -45,13 +45,7 @@ def sent(token: str, body: bytes = b"{}", **headers: str) -> Call:
 
 
 def test_a_remembered_key_is_not_read_again(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def read_rows(*asked: Any) -> Any:
-        read.append("key")
-        return rows(*asked)
-
-    monkeypatch.setattr(keys, "rows", read_rows)
+    read = spied(monkeypatch, keys, "rows", lambda *_: "key")
     assert [sent(token).status for _ in range(3)] == [202] * 3
     repeats = [sent(token, b"{}", **{"Idempotency-Key": "k"}) for _ in range(2)]
     assert [call.headers.get("idempotency-replayed") for call in repeats] == [None, "true"]
@@ -128,14 +122,7 @@ def test_a_rate_limit_counts_from_the_next_publish_on(token: str) -> None:
 def test_a_group_of_which_not_all_can_be_stored_in_one_statement_is_stored_together(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-
-    def publish_any(publications: Any, terms: Any) -> Any:
-        sizes.append(len(publications))
-        return publish_in_several(publications, terms)
-
-    publish_in_several = publish._publish_any
-    monkeypatch.setattr(publish, "_publish_any", publish_any)
+    sizes = spied(monkeypatch, publish, "_publish_any", lambda publications, *_: len(publications))
     for _ in range(2):  # the second time the key has been forgotten
         calls = [Call(token, f"events/{EVENT}", b"{}") for _ in range(8)]
         calls.append(Call(token, f"events/{EVENT}", b"{}", {"Broker-TTL": "1h"}))

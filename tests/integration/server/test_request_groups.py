@@ -24,8 +24,6 @@ from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish import check
 from delivery.publish import publish as publishing
 from delivery.publish.publish import Publication, PublishTerms, publish_together
-from delivery.publish.store import Accepted, NewMessage, store
-from subscriptions.api.authentication import find_keys
 from subscriptions.credentials.keys import revoke
 from subscriptions.filters import document
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher
@@ -34,6 +32,7 @@ from tests.support import factories
 from tests.support.api import EVENT
 from tests.support.database import another_connection, do_and_disconnect, empty_database, execute, lock_waiters
 from tests.support.request_groups import Call, answer_group, run
+from tests.support.spies import spied
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,15 +199,8 @@ def test_the_event_types_of_a_group_are_read_with_its_keys(calls: list[Call], mo
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of the groups that are answered, none of which is slow."""
-    counted: list[int] = []
     monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
-
-    def resolve_counted(answers: Sequence[DeferredAnswer[Any, Any]]) -> None:
-        counted.append(len(answers))
-        resolve_all(answers)
-
-    monkeypatch.setattr(request_groups, "resolve_all", resolve_counted)
-    return counted
+    return spied(monkeypatch, request_groups, "resolve_all", len)
 
 
 def test_requests_gather_while_a_group_is_answered(calls: list[Call], sizes: list[int]) -> None:
@@ -383,13 +375,7 @@ def test_filters_that_have_much_to_do_are_evaluated_after_the_group(monkeypatch:
     token = token_of(factories.publisher())
     bodies = [b'{"a": [%s]}' % (b" " * spaces) for spaces in (1, 6_000, 6_000, 20_000, 1)]
     calls = [Call(token, ADDRESS, body) for body in bodies]
-    stored: list[int] = []
-
-    def store_counted(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted]:
-        stored.append(len(messages))
-        return store(messages, *arguments, **terms)
-
-    monkeypatch.setattr(publishing, "store", store_counted)
+    stored = spied(monkeypatch, publishing, "store", lambda messages, *_, **__: len(messages))
     answer_group(calls)
     assert [call.status for call in calls] == [202] * 5
     assert stored == [2, 1, 1, 1]
@@ -399,14 +385,8 @@ def test_filters_that_have_much_to_do_are_evaluated_after_the_group(monkeypatch:
 
 @pytest.mark.behaviour("11.5")
 def test_a_large_event_may_take_as_long_as_a_batch(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed: list[float] = []
     monkeypatch.setattr(publishing, "MAX_GROUP_DELIVERIES", 1)
-
-    def store_timed(messages: Sequence[NewMessage], *arguments: Any, **terms: Any) -> list[Accepted]:
-        allowed.append(db._waits.seconds)
-        return store(messages, *arguments, **terms)
-
-    monkeypatch.setattr(publishing, "store", store_timed)
+    allowed = spied(monkeypatch, publishing, "store", lambda *_, **__: db._waits.seconds)
     with db.answered_within(4.5):
         answer_group(calls[:1])
         factories.subscription(event_type=EventType.objects.get(name=EVENT))
@@ -455,15 +435,9 @@ def test_what_the_database_refuses_costs_only_its_own_request(calls: list[Call])
 def test_what_waits_for_a_database_that_hangs_is_refused_with_the_first_group(
     calls: list[Call], monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    asked: list[int] = []
     monkeypatch.setattr(request_groups, "STATEMENT_SECONDS", 1.0)
     monkeypatch.setattr(request_groups, "SLOW_SECONDS", 60.0)
-
-    def find_counted(requests: Sequence[Any], *, remembered: bool) -> Any:
-        asked.append(len(requests))
-        return find_keys(requests, remembered=remembered)
-
-    monkeypatch.setattr(request_groups, "find_keys", find_counted)
+    asked = spied(monkeypatch, request_groups, "find_keys", lambda requests, **_: len(requests))
 
     async def send(groups: RequestGroups) -> None:
         await asyncio.gather(*(groups.answered(call) for call in calls))
