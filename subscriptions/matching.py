@@ -122,12 +122,10 @@ def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Lookup], dict[Loo
                 for lookup, lists in merged.items()
             }
             for lookup, candidates in ordered.items():
-                lookup.was_plain = 0 < len(candidates) <= MAX_PLAIN and all(map(_is_plain, candidates))
+                lookup.was_plain = 0 < len(candidates) <= MAX_PLAIN and not any(
+                    one.filter or one.is_pulled or one.key_path is not None for one in candidates
+                )
             return lookups, ordered
-
-
-def _is_plain(candidate: Match) -> bool:
-    return not (candidate.filter or candidate.is_pulled or candidate.key_path is not None)
 
 
 def plain_lookups(messages: Sequence[Addressed]) -> list[Lookup]:
