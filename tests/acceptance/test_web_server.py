@@ -192,18 +192,6 @@ def test_filter_string_alone_has_underscores(broker: Broker, lines: tuple[str, .
     assert raw_answer(broker.web, request).startswith(b"HTTP/1.1 %d " % status)
 
 
-def test_idempotency_key_with_an_underscore_is_ignored(broker: Broker) -> None:
-    def message(*lines: str) -> int:
-        common = (key_of(broker), JSON_HEADER, "Content-Length: 2")
-        answer = raw_answer(broker.web, head(*common, *lines, path=path) + b"{}")
-        return int(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
-
-    path = f"{PATH}/{broker.event_type()}"
-    first = message("Idempotency_Key: a", "Idempotency-Key: b")
-    assert message("Idempotency-Key: b") == first
-    assert message("Idempotency-Key: a") != first
-
-
 def test_http_1_0_needs_no_host(broker: Broker) -> None:
     assert raw_answer(broker.web, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200 ")
 
