@@ -416,18 +416,8 @@ def test_a_long_name_that_stands_twice_is_shortened(client: Client) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        '"event": 5, "body": 1',
-        '"event": null, "body": 1',
         '"event": "A", "body": 1, "body_base64": "MQ=="',
         '"event": "A", "body_base64": "?"',
-        '"event": "A", "body": 1, "headers": []',
-        '"event": "A", "body": 1, "headers": {"X": 5}',
-        '"event": "A", "body": 1, "headers": {"X Y": "5"}',
-        '"event": "A", "body": 1, "headers": {"X": "a\\r\\nb"}',
-        '"event": "A", "body": 1, "headers": {"X": "\\u0000"}',
-        '"event": "A", "body": 1, "headers": {"X": "\\ud800"}',
-        '"event": "A", "body": 1, "filter_string": "\\ud800"',
-        '"event": "A", "body": 1, "filter_string": "\\u0000"',
         '"event": "A", "body": 1, "idempotency_key": ""',
         '"event": "A", "body": 1, "idempotency_key": "\\u00e9"',
         '"event": "A", "body": 1, "colour": "red"',
