@@ -165,21 +165,31 @@ def test_health_checks_accept_only_safe_methods(path: str) -> None:
     assert Client().post(path).status_code == 405
 
 
-SEND_AFTER_EACH_ANSWER = """
-import asyncio
+def done(program: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program in a process of its own."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+
+
+SERVER = """
+import asyncio, threading
 from types import SimpleNamespace
 from wsgiref.headers import Headers
 
 from django.conf import settings
 
-from broker_project.server.rsgi import application
+from broker_project.server import rsgi
 
+
+def scope_of(method, path, *headers):
+    return SimpleNamespace(
+        method=method, path=path, query_string="", scheme="http", http_version="1.1", authority=None,
+        server="127.0.0.1:8000", client="127.0.0.1:50000", headers=Headers([("host", "127.0.0.1"), *headers]),
+    )
+"""
+SEND_AFTER_EACH_ANSWER = f"""{SERVER}
 BODY = b" " * settings.MAX_BATCH_BYTES
-SCOPE = SimpleNamespace(
-    method="POST", path="/nowhere", query_string="", scheme="http", http_version="1.1", authority=None,
-    server="127.0.0.1:8000", client="127.0.0.1:50000",
-    headers=Headers([("host", "127.0.0.1"), ("content-length", str(len(BODY)))]),
-)
+SCOPE = scope_of("POST", "/nowhere", ("content-length", str(len(BODY))))
 
 
 class Client:
@@ -195,13 +205,13 @@ class Client:
     def response_bytes(self, status, headers, body):
         print(status)
         if self.next and status == 404:
-            asyncio.run_coroutine_threadsafe(application.__rsgi__(SCOPE, self.next), self.loop).result()
+            asyncio.run_coroutine_threadsafe(rsgi.application.__rsgi__(SCOPE, self.next), self.loop).result()
 
 
 async def main():
     loop = asyncio.get_running_loop()
-    application.__rsgi_init__(loop)
-    await application.__rsgi__(SCOPE, Client(loop, 3))
+    rsgi.application.__rsgi_init__(loop)
+    await rsgi.application.__rsgi__(SCOPE, Client(loop, 3))
 
 
 asyncio.run(main())
@@ -209,26 +219,17 @@ asyncio.run(main())
 
 
 def test_upload_quota_is_free_when_the_answer_arrives() -> None:
-    command = [sys.executable, "-c", SEND_AFTER_EACH_ANSWER]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
-    assert done.stdout.split() == ["404", "404", "404"], done.stderr
+    found = done(SEND_AFTER_EACH_ANSWER)
+    assert found.stdout.split() == ["404", "404", "404"], found.stderr
 
 
-STRANGERS = """
-import asyncio, threading
-from types import SimpleNamespace
-from wsgiref.headers import Headers
-
-from django.conf import settings
-
-from broker_project.server import rsgi
-
+STRANGERS = f"""{SERVER}
 asked, hold = [], threading.Event()
 
 
 def answer_some_at_once(environ, start):
     path = environ["PATH_INFO"]
-    if "HTTP_AUTHORIZATION" not in environ and path in {"/admin/", "/readyz"}:
+    if "HTTP_AUTHORIZATION" not in environ and path in ("/admin/", "/readyz"):
         hold.wait()
     asked.append(path)
     start("200 OK", [])
@@ -240,12 +241,8 @@ KEY = ("authorization", "Bearer brk_" + "a" * 43)
 
 
 def asking(path, *headers, method="GET"):
-    scope = SimpleNamespace(
-        method=method, path=path, query_string="", scheme="http", http_version="1.1", authority=None,
-        server="127.0.0.1:8000", client="127.0.0.1:50000", headers=Headers([("host", "127.0.0.1"), *headers]),
-    )
     answer = SimpleNamespace(response_bytes=lambda status, headers, body: None)
-    return rsgi.application.__rsgi__(scope, answer)
+    return rsgi.application.__rsgi__(scope_of(method, path, *headers), answer)
 
 
 async def main():
@@ -265,9 +262,8 @@ asyncio.run(main())
 
 
 def test_people_and_a_database_that_hangs_hold_up_neither_keys_nor_replies_nor_livez() -> None:
-    command = [sys.executable, "-c", STRANGERS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
-    assert done.stdout == "['/api/v1/callbacks/token', '/api/v1/messages', '/livez']\n", done.stderr
+    found = done(STRANGERS)
+    assert found.stdout == "['/api/v1/callbacks/token', '/api/v1/messages', '/livez']\n", found.stderr
 
 
 SIGNAL_AFTER_CLOSE = """
@@ -283,5 +279,5 @@ print("still running")
 
 
 def test_a_signal_after_the_loop_has_closed_is_ignored() -> None:
-    done = subprocess.run([sys.executable, "-c", SIGNAL_AFTER_CLOSE], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (0, "still running\n", False)
+    found = done(SIGNAL_AFTER_CLOSE)
+    assert (found.returncode, found.stdout, "Traceback" in found.stderr) == (0, "still running\n", False)
