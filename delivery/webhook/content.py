@@ -96,11 +96,15 @@ class Content:
 
 def kept(headers: Sequence[Header]) -> list[Header]:
     """Return the headers that are stored with the message and can be filtered on."""
-    names, dropped = [name.lower() for name, _ in headers], NEVER_KEPT
-    if "connection" in names:  # it names further headers of the connection (RFC 9110 7.6.1)
-        of_connection = (value for name, (_, value) in zip(names, headers, strict=True) if name == "connection")
-        dropped = NEVER_KEPT.union(one.strip().lower() for value in of_connection for one in value.split(","))
-    return [header for name, header in zip(names, headers, strict=True) if name not in dropped]
+    options = [value for name, value in headers if len(name) == len("connection") and name.lower() == "connection"]
+    dropped = _dropped_with(",".join(options)) if options else NEVER_KEPT
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+@lru_cache(maxsize=64)
+def _dropped_with(options: str) -> frozenset[str]:
+    """Return the headers that are not kept beside a `Connection` that names further ones (RFC 9110 7.6.1)."""
+    return NEVER_KEPT.union(option.strip().lower() for option in options.split(","))
 
 
 @lru_cache(maxsize=1024)
