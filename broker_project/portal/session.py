@@ -74,10 +74,9 @@ class Refused(Exception):
     ) -> None:
         super().__init__(str(why))
         self.status, self.title, self.retry_after = status, title, retry_after
-        self.errors = {_field_of(error): IN_THE_PORTAL.get(error["code"], error["detail"]) for error in errors} or {
-            "": str(why)
-        }
-        """What is wrong, by the name of the field; "" stands for the whole."""
+        self.errors = [(_field_of(one), IN_THE_PORTAL.get(one["code"], one["detail"])) for one in errors]
+        self.errors = self.errors or [("", str(why))]
+        """Fields, and what is wrong with them; "" stands for the whole."""
 
 
 def _field_of(error: Mapping[str, str]) -> str:
@@ -146,7 +145,7 @@ class Portal:
 
     def page(self, name: str, *, refused: Refused | None = None, **context: Any) -> HttpResponse:
         """Return a page of the portal, which also says why something was refused."""
-        errors = refused.errors if refused else {}
+        errors = refused.errors if refused else ()
         return _shown(self.request, name, {**context, "portal": self, "errors": errors}, refused)
 
 

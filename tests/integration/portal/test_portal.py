@@ -404,8 +404,7 @@ def test_numbers_that_no_record_has_are_refused(portal: Client, own: Subscriptio
     many = "9" * 5_000
     assert portal.get(f"/portal/deliveries/{delivered(own).pk}?attempt={many}").status_code == 200
     assert send(portal, f"/portal/subscriptions/{own.pk}/filter", message_id=many).status_code == 400
-    refused = send(portal, "/portal/replays", subscription=many)
-    assert refused.status_code == 400
+    assert send(portal, "/portal/replays", subscription=many).status_code == 400
     unknown = portal.get(f"/portal/subscriptions/{own.pk}/dance")
     assert (unknown.status_code, b"There is nothing at this address" in unknown.content) == (404, True)
 
@@ -505,6 +504,8 @@ def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscr
     wrong = {b"Nothing has this name": {"event_type": "Nope"}, b"there twice": {"headers": "X-A: 1\r\nX-A: 2"}}
     for why, given in wrong.items():
         assert why in send(portal, "/portal/subscriptions/new", **fields | given).content
+    refused = send(portal, "/portal/subscriptions/new", **fields | {"endpoint": "a" * 2049})
+    assert refused.text.count("<code>endpoint</code>") == 2, "it is too long, and no URL"
     assert b"Answered 200" in send(portal, f"{address}/send-test-event").content
     for operation, status in (("pause", "ACTIVE"), ("resume", "ACTIVE"), ("inactivate", "INACTIVE")):
         done = send(portal, f"{address}/{operation}")
