@@ -5,6 +5,7 @@ from django.http import HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView, TemplateView
 
+from broker_project.accounts.views import change_password
 from broker_project.core.api.openapi import openapi_document, problems_page
 from broker_project.health import livez, readyz
 from delivery.admin.find import find
@@ -22,6 +23,7 @@ urlpatterns = [
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/second-factor/", include("broker_project.accounts.urls")),
     path("admin/find/", admin.site.admin_view(find), name="find"),
+    path("admin/password_change/", admin.site.admin_view(change_password)),
     path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
     path("favicon.ico", lambda _: HttpResponse(status=204)),  # browsers request an icon unasked

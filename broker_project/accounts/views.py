@@ -97,11 +97,9 @@ def begin(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _to_second_factor()
     form, user = PasswordForm(request.POST), _user(request)
-    credentials = {"username": user.get_username()}
-    if not (form.is_valid() and authenticate(request, password=form.cleaned_data["password"], **credentials) == user):
+    if not (form.is_valid() and _is_password(request, form.cleaned_data["password"])):
         form.add_error("password", "This is not your password.")
         return second_factor(request, form)
-    tries_of(request, credentials).reset()
     try:
         seed = mfa.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
     except mfa.AlreadySetUp:
@@ -187,6 +185,24 @@ def _refusal(request: HttpRequest, refuse: Callable[[CodeForm], HttpResponse]) -
     if check.is_recovery_code:
         mfa.write_history(user, "Used a recovery code.", by=user.pk)
     return None
+
+
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Take a new password; wrong old ones count as failed logins."""
+    if old := request.POST.get("old_password"):
+        _is_password(request, old)
+    if getattr(request, "axes_locked_out", False):
+        return HttpResponse()  # axes' middleware replaces it
+    return admin.site.password_change(request)
+
+
+def _is_password(request: HttpRequest, given: str) -> bool:
+    """Tell whether this is the user's password; a wrong one counts as a failed login, the right one ends the count."""
+    credentials = {"username": _user(request).get_username()}
+    if authenticate(request, password=given, **credentials) != request.user:
+        return False
+    tries_of(request, credentials).reset()
+    return True
 
 
 def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:

@@ -398,17 +398,31 @@ def test_a_second_factor_takes_effect_with_its_first_code(page: Client, ann: Use
     assert page.get("/admin/").status_code == 200
 
 
-def test_setting_up_takes_the_password(page: Client, ann: User) -> None:
-    answer = page.post(f"{ROOT}begin/", {"password": "wrong"})
-    assert ("This is not your password." in answer.content.decode(), SecondFactor.objects.count()) == (True, 0)
-    for _ in range(4):
-        page.post(f"{ROOT}begin/", {"password": "wrong"})
-    assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 429
+TO_CHANGE = {"new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD}
 
 
-def test_the_right_password_does_not_count_as_a_failed_login(page: Client, ann: User) -> None:
+@pytest.mark.parametrize(
+    ("address", "field", "told"),
+    [
+        (f"{ROOT}begin/", "password", "This is not your password."),
+        ("/admin/password_change/", "old_password", "Your old password was entered incorrectly."),
+    ],
+)
+def test_wrong_passwords_in_a_session_count_as_failed_logins(
+    page: Client, ann: User, address: str, field: str, told: str
+) -> None:
+    for _ in range(MAX_PER_NAME):
+        assert told in page.post(address, {field: "wrong", **TO_CHANGE}).text
+    assert page.post(address, {field: PASSWORD, **TO_CHANGE}).status_code == TOO_MANY
+    ann.refresh_from_db()
+    assert (SecondFactor.objects.count(), ann.check_password(PASSWORD)) == (0, True)
+
+
+def test_right_passwords_and_none_do_not_count_as_failed_logins(page: Client, ann: User) -> None:
     for _ in range(MAX_PER_NAME + 1):
         assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 200
+        assert page.post("/admin/password_change/", {"old_password": PASSWORD}).status_code == 200
+        assert page.post("/admin/password_change/", TO_CHANGE).status_code == 200
     assert AccessAttempt.objects.count() == 0
 
 
