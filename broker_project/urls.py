@@ -31,7 +31,7 @@ urlpatterns = [
     path("readyz", readyz),
 ]
 
-handler400 = "broker_project.core.api.problems.bad_request"
+handler400 = "broker_project.accounts.views.bad_request"
 handler403 = "broker_project.accounts.views.permission_denied"
-handler404 = "broker_project.core.api.problems.not_found"
+handler404 = "broker_project.accounts.views.not_found"
 handler500 = "broker_project.core.api.problems.server_error"

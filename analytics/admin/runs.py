@@ -7,10 +7,11 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.decorators import permission_required
+from django.core.exceptions import BadRequest
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Extract
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path, re_path, reverse
@@ -257,10 +258,10 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         form = SelectionForm.of(request.GET)
         selection = form.selection(timezone.now())
         if selection is None:
-            return HttpResponseBadRequest(form.errors.as_text(), content_type="text/plain")
+            raise BadRequest(form.errors.as_text())
         rows = selection.rows(summary)
         if refusal := refusal_of_file(rows):
-            return HttpResponseBadRequest(refusal, content_type="text/plain")
+            raise BadRequest(refusal)
         return file_of(summary, rows, selection.range, suffix)
 
     def summarize(self, request: HttpRequest) -> HttpResponse:

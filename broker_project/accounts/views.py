@@ -220,12 +220,33 @@ def _locked_page(request: HttpRequest, until: dt.datetime) -> HttpResponse:
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a refusal; users who have logged in get a page with a way back."""
-    if request.path.startswith(problems.API) or not request.user.is_authenticated:
-        return problems.permission_denied(request, exception)
-    return account_page(
-        request, "not_permitted.html", "Not permitted", status=HTTPStatus.FORBIDDEN, **_missing_permission(request)
-    )
+    """Answer a refusal."""
+    missing = _missing_permission(request)
+    shown = _refused(request, HTTPStatus.FORBIDDEN, "Not permitted", "not_permitted.html", **missing)
+    return shown or problems.permission_denied(request, exception)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer an address or form that asks for what cannot be."""
+    why = f"This address or form asks for something that cannot be. {exception}"
+    shown = _refused(request, HTTPStatus.BAD_REQUEST, "Not understood", why=why)
+    return shown or problems.bad_request(request, exception)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer an unknown address."""
+    why = "There is nothing at this address, or it was deleted."
+    return _refused(request, HTTPStatus.NOT_FOUND, "Not found", why=why) or problems.not_found(request, exception)
+
+
+def _refused(
+    request: HttpRequest, status: int, title: str, template: str = "refused.html", **more: Any
+) -> HttpResponse | None:
+    """Return a page with a way back for users who have logged in to the admin; None for other requests."""
+    is_in_admin = request.path.startswith(sessions.ADMIN) and hasattr(request, "user")
+    if not (is_in_admin and request.user.is_authenticated):
+        return None
+    return account_page(request, template, title, status=status, **more)
 
 
 def _missing_permission(request: HttpRequest) -> dict[str, Any]:

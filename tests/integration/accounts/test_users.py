@@ -140,6 +140,23 @@ def test_a_refused_page_says_what_is_missing_and_who_has_it(by_role: dict[str, C
     assert "which the roles Viewer, Operator, Administrator have. You are nobody without a role." in nobody
 
 
+@pytest.mark.parametrize(
+    ("address", "status", "told"),
+    [
+        ("nowhere/", 404, "There is nothing at this address, or it was deleted."),
+        ("subscriptions/subscription/4711/inactivate/", 404, "There is nothing at this address"),
+        ("delivery/delivery/?colour=red", 400, "Filtering by colour not allowed"),
+        ("delivery/delivery/?status__exact=%00", 400, "something that cannot be"),
+    ],
+)
+def test_an_address_that_cannot_be_has_a_page_with_a_way_back(
+    admin: Client, address: str, status: int, told: str
+) -> None:
+    answer = admin.get(f"/admin/{address}")
+    seen = (answer.status_code, told in answer.text, "To the start page" in answer.text, "nav-sidebar" in answer.text)
+    assert seen == (status, True, True, True)
+
+
 def test_adding_a_user_takes_a_name_and_a_password(admin: Client) -> None:
     assert "LDAP" not in admin.get(f"{ROOT}/user/add/").text
     form = {"username": "new", "password1": PASSWORD, "password2": PASSWORD}
