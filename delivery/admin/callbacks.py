@@ -8,13 +8,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import (
-    AutocompleteSelectFilter,
-    Prefetched,
-    choice_filter,
-    column,
-    state_column,
-)
+from broker_project.core.admin.lists import choice_filter
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Prefetched, column, state_column
 from broker_project.core.admin.theme import badge, relative, table_or_dash
 from broker_project.core.api.fields import id_of
 from delivery.admin.read_only import ReadOnlyAdmin, link_to, payload_of

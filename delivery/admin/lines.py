@@ -8,7 +8,8 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import Prefetched, choice_filter, column, state_column
+from broker_project.core.admin.lists import choice_filter
+from broker_project.core.admin.model_admin import Prefetched, column, state_column
 from broker_project.core.admin.theme import relative, table, table_or_dash
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, link_to, link_to_list
 from delivery.models import Delivery, Hold, Lane, Line, LineEvent, LineEventKind
