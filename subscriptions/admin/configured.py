@@ -91,6 +91,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     """One configured model."""
 
     form = ConfiguredForm
+    conflicts = (ValidationError, ObjectDoesNotExist, edit.NameTaken, edit.VersionMismatch)
     kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that cannot change after creation."""
@@ -145,18 +146,6 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
         """Delete it unless something needs it."""
         edit.remove(self.only(obj.pk))
-
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        """Show and save the form; report a conflict with what others saved at the same moment."""
-        try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
-        except (ValidationError, ObjectDoesNotExist, edit.NameTaken, edit.VersionMismatch) as refused:
-            gone = "It was deleted." if isinstance(refused, ObjectDoesNotExist) else str(refused)
-            why = " ".join(refused.messages) if isinstance(refused, ValidationError) else gone
-            self.message_user(request, f"Not saved, because of a change made meanwhile: {why}", messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Ask and delete; where something still needs it, say what."""

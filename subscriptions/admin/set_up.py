@@ -13,6 +13,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from broker_project.core.admin import theme
+from broker_project.core.admin.model_admin import references_checked
 from subscriptions import edit
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.admin.subscriptions import SubscriptionForm
@@ -98,7 +99,6 @@ class SetUpForm(SubscriptionForm):
         setattr(self.instance, field, record)
 
 
-@transaction.atomic
 def set_up_page(admin: ShowingOnceAdmin[Subscription], request: HttpRequest) -> HttpResponse:
     """Return the form; once it is filled in, create everything or nothing, and show the signing secret."""
     if not request.user.has_perms(NEEDED):
@@ -106,15 +106,14 @@ def set_up_page(admin: ShowingOnceAdmin[Subscription], request: HttpRequest) -> 
     if admin.was_sent_before(request):
         return HttpResponseRedirect(admin.list_url())
     form = SetUpForm(request.POST or None, request=request)
-    if form.is_valid():
-        try:
-            created = edit.create_all(form.records)
-        except (ValidationError, edit.NameTaken) as refused:
-            form.add_error(None, ValidationError(f"A change was made meanwhile; send the form again. {refused}"))
-        else:
-            for record in created:
-                admin.log_addition(request, record, [{"added": {}}])
-            return admin.shown(request, form.instance, form.instance.signing_secret)
+    try:
+        with references_checked(), transaction.atomic():
+            if form.is_valid():
+                for record in edit.create_all(form.records):
+                    admin.log_addition(request, record, [{"added": {}}])
+                return admin.shown(request, form.instance, form.instance.signing_secret)
+    except admin.conflicts as refused:
+        form.add_error(None, ValidationError(f"A change was made meanwhile; send the form again. {refused}"))
     suggested = {
         "event_types": EventType.objects.order_by("name").values_list("name", flat=True)[:MAX_SUGGESTED],
         "subscribers": Subscriber.objects.order_by("name").values_list("name", flat=True)[:MAX_SUGGESTED],

@@ -3,8 +3,9 @@
 An action asks first, and runs by POST only. It says which permission it takes, and for which rows it does something.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from django.contrib import admin, messages
@@ -12,12 +13,20 @@ from django.contrib.admin import widgets
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied, ValidationError
+from django.core.exceptions import (
+    BadRequest,
+    FieldDoesNotExist,
+    ObjectDoesNotExist,
+    PermissionDenied,
+    ValidationError,
+)
+from django.db import IntegrityError
 from django.db.models import PROTECT, Choices, DateTimeField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.text import capfirst
+from psycopg.errors import ForeignKeyViolation
 from unfold import admin as unfolded
 from unfold import decorators
 from unfold.contrib.filters import admin as filters
@@ -141,6 +150,20 @@ def after_dialog(request: HttpRequest, url: str) -> HttpResponse:
     return HttpResponseRedirect(url)
 
 
+@contextmanager
+def references_checked() -> Iterator[None]:
+    """Raise `ValidationError` if what a transaction has stored refers to a row that others have deleted meanwhile.
+
+    Foreign keys are checked at the end of the outermost transaction, so this is around it.
+    """
+    try:
+        yield
+    except IntegrityError as broken:
+        if not isinstance(broken.__cause__, ForeignKeyViolation):
+            raise
+        raise ValidationError("Something that it refers to was deleted.") from broken
+
+
 class Prefetched(Generic[Row, Value]):
     """What a page shows of rows beyond their columns: read for all rows of a list at once, or for the row of a page."""
 
@@ -210,6 +233,8 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     list_before_template = "broker_project/chips.html"
     when_empty: ClassVar[str]
     """What a list without rows says: what would be in it, and what to do."""
+    conflicts: ClassVar[tuple[type[Exception], ...]] = (ValidationError,)
+    """What saving raises because of a change that others made after the form was checked."""
     not_read_for_actions: ClassVar[tuple[str, ...]] = ()
     """Large columns that say nothing about which actions a row offers."""
 
@@ -272,10 +297,20 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show and save the form; without asking which actions there are for an id that no row can have."""
-        if object_id is not None and not could_be_of(self.model, object_id):
-            return admin.ModelAdmin.changeform_view(self, request, object_id, form_url, extra_context)
-        return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[no-any-return]
+        """Show and save the form; report a conflict with what others saved at the same moment.
+
+        For an id that no row can have, it is not asked which actions there are.
+        """
+        is_possible = object_id is None or could_be_of(self.model, object_id)
+        show = super().changeform_view if is_possible else partial(admin.ModelAdmin.changeform_view, self)
+        try:
+            with references_checked():
+                return cast("HttpResponse", show(request, object_id, form_url, extra_context))
+        except self.conflicts as refused:
+            gone = "It was deleted." if isinstance(refused, ObjectDoesNotExist) else str(refused)
+            why = " ".join(refused.messages) if isinstance(refused, ValidationError) else gone
+            self.message_user(request, f"Not saved, because of a change made meanwhile: {why}", messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     def response_action(self, request: HttpRequest, queryset: "QuerySet[Any]") -> HttpResponse | None:
         """Run an action on the chosen rows; 400 for an id that no row can have."""

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions"
 CONFIRMED = {"confirmed": "yes"}
+URL = "http://shop.example/"
 JSON = "application/json"
 ANY = {"If-Match": "*"}
 STEPPING_IN: Final = {Scope.CONFIGURE, Scope.OPERATE, Scope.KEYS}
@@ -240,6 +241,24 @@ def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None
     save_form(admin, made, form_shown(admin, made) | {"event_types": [paid.pk]})
     now = Publisher.objects.get()
     assert (list(now.event_types.all()), now.version) == ([paid], 2)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page", ["publisher/{}/change/", "subscription/set-up/"])
+def test_a_reference_to_what_is_deleted_in_the_same_instant_is_refused(admin: Client, page: str) -> None:
+    till, paid = factories.publisher("till"), factories.event_type("Order.Paid")
+    form = {"name": "till", "event_types": [paid.pk], "event_type": "Order.Paid", "subscriber": "shop", "endpoint": URL}
+
+    def another_admin_deletes_it(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(('INSERT INTO "subscriptions_publisher_', 'INSERT INTO "subscriptions_subscription"')):
+            with another_connection() as elsewhere:
+                elsewhere.execute("DELETE FROM subscriptions_eventtype WHERE id = %s", [paid.pk])
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(another_admin_deletes_it):
+        answer = admin.post(f"{ROOT}/{page.format(till.pk)}", form, follow=True)
+    assert "Something that it refers to was deleted." in answer.text
+    assert (Publisher.objects.get().version, Subscriber.objects.count(), LogEntry.objects.count()) == (1, 0, 0)
 
 
 def test_descriptions_are_escaped(admin: Client) -> None:
