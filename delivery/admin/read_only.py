@@ -116,7 +116,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     has_add_permission = has_change_permission = has_delete_permission = never
     has_replay_permission = permission("delivery.replay")
 
-    own_id = column("id", lambda row: shown_id(type(row), row.pk), ordering="pk")
+    own_id = column("ID", lambda row: shown_id(type(row), row.pk), ordering="pk")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Return the columns that the user may see."""

@@ -127,7 +127,7 @@ class Migration(migrations.Migration):
                 ),
                 ("event_type", link("subscriptions.eventtype")),
                 ("publisher", link("subscriptions.publisher")),
-                ("url", models.TextField(blank=True, db_default="", default="")),
+                ("url", models.TextField(blank=True, db_default="", default="", verbose_name="URL")),
                 (
                     "parent",
                     models.ForeignKey(

@@ -56,7 +56,7 @@ class Callback(models.Model):
     event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     """The message's, as `publisher`: the callback may outlive it."""
     publisher = models.ForeignKey(Publisher, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
-    url = models.TextField(blank=True, default="", db_default="")
+    url = models.TextField("URL", blank=True, default="", db_default="")
     """The original address; empty where that is another callback of ours: `parent`."""
     parent = models.ForeignKey("self", models.SET_NULL, null=True, db_index=False, related_name="+")
     """The callback that the reply is passed on to, inside (contract 6.9)."""

@@ -187,7 +187,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     shown_advice = "Configure it in the receiver, to verify signatures. It cannot be shown again, only rotated."
     actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate", "rotate_secret", "end_overlap")
 
-    own_id = column("id", lambda subscription: copyable(subscription.pk, "id"), ordering="pk")
+    own_id = column("ID", lambda subscription: copyable(subscription.pk, "id"), ordering="pk")
     sent_to = column(
         "endpoint",
         lambda subscription: copyable(subscription.endpoint, "endpoint") if subscription.endpoint else "mailbox",

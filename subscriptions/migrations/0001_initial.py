@@ -735,6 +735,7 @@ class Migration(migrations.Migration):
                         help_text="Asked with GET whether the endpoint works again; empty: the oldest delivery is tried.",
                         max_length=2048,
                         validators=[subscriptions.endpoints.validate_monitor_url],
+                        verbose_name="monitor URL",
                     ),
                 ),
                 ("paused_since", models.DateTimeField(editable=False, null=True)),

@@ -178,6 +178,7 @@ class Subscription(WithHeaders):
         help_text="How long its endpoint may take for an answer to a TOPIC or QUEUE event.",
     )
     monitor_url = models.CharField(
+        verbose_name="monitor URL",
         max_length=MAX_ENDPOINT_LENGTH,
         blank=True,
         default="",
