@@ -123,6 +123,11 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
     "replays": REPLAY,
 }
 """By the API's names for records and operations."""
+SAVED, STARTED = "saved", "started"
+NOTES: Final = {SAVED: "Saved.", STARTED: "The replay has started."} | {
+    name: operation.done for operations in OPERATIONS.values() for name, operation in operations.items()
+}
+"""What has been done, as the page that follows says it."""
 
 
 def offered(records: str, record: Record, scopes: list[str]) -> Iterator[tuple[str, Operation]]:

@@ -29,6 +29,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from broker_project.portal.operations import NOTES
 from broker_project.server.browser_headers import BASE, POLICY, SAME_ORIGIN
 from subscriptions.api.authentication import FOUND, RATE, ApiKeyAuthentication, TooManyRequests
 from subscriptions.credentials.keys import Asked, FoundKey
@@ -47,10 +48,6 @@ FORMS: Final = "portal.form"
 """What the signature of a form's token is for."""
 NONCE_CHARACTERS: Final = 16
 """The beginning of a form's token, which differs from form to form."""
-DONE: Final = "This was done already, and was not done again."
-STRANGE_FORM: Final = "Go back, reload the page and try again."
-
-
 IN_THE_PORTAL: Final = {
     "not_found": "There is nothing at this address, or it was deleted.",
     "does_not_exist": "Nothing has this name. Choose one that is suggested.",
@@ -111,7 +108,8 @@ class Portal:
         try:
             signing.Signer(salt=FORMS).unsign(f"{nonce}{self.token}:{signature}")
         except signing.BadSignature:
-            raise Refused(STRANGE_FORM, HTTPStatus.FORBIDDEN, "This form is of another session") from None
+            why = "Go back, reload the page and try again."
+            raise Refused(why, HTTPStatus.FORBIDDEN, "This form is of another session") from None
 
     @contextmanager
     def once(self) -> Iterator[None]:
@@ -121,7 +119,8 @@ class Portal:
         """
         with transaction.atomic():
             if not note_form(self.key.pk, self.request.POST[FORM_TOKEN][:NONCE_CHARACTERS]):
-                raise Refused(DONE, HTTPStatus.CONFLICT, "This was done already")
+                why = "This was done already, and was not done again."
+                raise Refused(why, HTTPStatus.CONFLICT, "This was done already")
             yield
 
     def call(self, method: str, path: str, body: Any = None, *, query: str = "", version: str = "") -> Any:
@@ -145,8 +144,8 @@ class Portal:
 
     def page(self, name: str, *, refused: Refused | None = None, **context: Any) -> HttpResponse:
         """Return a page of the portal, which also says why something was refused."""
-        errors = refused.errors if refused else ()
-        return _shown(self.request, name, {**context, "portal": self, "errors": errors}, refused)
+        shown = {"errors": refused.errors if refused else (), "note": NOTES.get(self.request.GET.get("done", ""))}
+        return _shown(self.request, name, {**context, **shown, "portal": self}, refused)
 
 
 def _shown(request: HttpRequest, name: str, context: dict[str, Any], refused: Refused | None) -> HttpResponse:
@@ -160,9 +159,6 @@ def _shown(request: HttpRequest, name: str, context: dict[str, Any], refused: Re
 
 def _refusal(request: HttpRequest, refused: Refused) -> HttpResponse:
     return _shown(request, "refused", {"refused": refused}, refused)
-
-
-PortalView = Callable[..., HttpResponse]
 
 
 def _call_variables(request: HttpRequest, token: str, method: str, path: str, body: Any) -> dict[str, Any]:
@@ -225,7 +221,7 @@ def public_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
     return csrf_exempt(answer)
 
 
-def page(view: PortalView) -> Callable[..., HttpResponseBase]:
+def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     """Declare a page of one subscriber: the view gets its `Portal` instead of the request."""
 
     @wraps(view)

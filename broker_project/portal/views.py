@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.api.fields import id_of
-from broker_project.portal.operations import OPERATIONS, SUBSCRIPTION, Operation, offered
+from broker_project.portal.operations import OPERATIONS, SAVED, STARTED, SUBSCRIPTION, Operation, offered
 from broker_project.portal.session import (
     IN_THE_PORTAL,
     Portal,
@@ -34,9 +34,6 @@ from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventKind, Status, Subscriber
 from subscriptions.names import is_own
 
-SAVED, STARTED = "saved", "started"
-NOTES: Final = {SAVED: "Saved.", STARTED: "The replay has started."}
-"""What has been done by forms, as the page that follows says it."""
 WELL: Final = (*BUSY, LineState.WAITING, LineState.DELAYED)
 """States in which a subscriber's people need not do anything."""
 WITHOUT_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -124,7 +121,6 @@ def overview(portal: Portal) -> HttpResponse:
         dead=[one for one in portal.call("GET", "dead-letters/counts").items() if one[1]],
         subscriptions=listed["items"],
         pages=_pages(listed),
-        note=_note(portal, "subscriptions"),
     )
 
 
@@ -157,14 +153,6 @@ def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
     return {name: urlsplit(listed.get(name) or "").query for name in ("previous", "next")}
 
 
-def _note(portal: Portal, records: str) -> str:
-    """Return what has been done, on the page that follows."""
-    done = portal.request.GET.get("done", "")
-    if done in NOTES:
-        return NOTES[done]
-    return OPERATIONS[records][done].done if done in OPERATIONS[records] else ""
-
-
 @page
 def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
     """Show a subscription and save its form, or that of a new one."""
@@ -185,7 +173,6 @@ def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
         form=form or _form_of(stored),
         event_types=_topics(portal) if id is None else {},
         operations=[] if id is None else _operations(portal, stored),
-        note=_note(portal, "subscriptions"),
     )
 
 
@@ -354,7 +341,6 @@ def delivery(portal: Portal, id: int) -> HttpResponse:
         "delivery",
         **told,
         operations=[*offered("deliveries", found, portal.key.scopes)],
-        note=_note(portal, "deliveries"),
     )
 
 
@@ -386,7 +372,6 @@ def replays(portal: Portal) -> HttpResponse:
         count=count,
         counted={name: form.get(name, "") for name in REPLAY_FIELDS},
         subscriptions=_choices(portal, "subscriptions"),
-        note=_note(portal, "replays"),
     )
 
 
