@@ -1,6 +1,6 @@
 """Create, change and delete configuration by version (compare and set); contract 1.8."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import psycopg.errors
@@ -61,12 +61,6 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
     except IntegrityError as refused:
         raise _named(refused) from refused
     return record
-
-
-def create_all(records: Sequence[Configured]) -> Sequence[Configured]:
-    """Store all of these or none, each after those that it refers to; raise as `create`."""
-    with transaction.atomic():
-        return [create(one) for one in records]
 
 
 def change(

@@ -67,7 +67,7 @@ class SetUpForm(SubscriptionForm):
 
     @property
     def records(self) -> list[EventType | Subscriber | Subscription]:
-        """What the form creates."""
+        """What the form creates, each after those that it refers to."""
         subscription = self.instance
         named = (subscription.event_type, subscription.subscriber)
         return [*(one for one in named if one.pk is None), subscription]
@@ -109,8 +109,8 @@ def set_up_page(admin: ShowingOnceAdmin[Subscription], request: HttpRequest) -> 
     try:
         with references_checked(), transaction.atomic():
             if form.is_valid():
-                for record in edit.create_all(form.records):
-                    admin.log_addition(request, record, [{"added": {}}])
+                for record in form.records:
+                    admin.log_addition(request, edit.create(record), [{"added": {}}])
                 return admin.shown(request, form.instance, form.instance.signing_secret)
     except admin.conflicts as refused:
         form.add_error(None, ValidationError(f"A change was made meanwhile; send the form again. {refused}"))
