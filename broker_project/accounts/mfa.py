@@ -8,6 +8,7 @@ import base64
 import datetime as dt
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -30,7 +31,6 @@ TOTP_CODE: Final = re.compile(r"[0-9]{6}", re.ASCII)
 
 RECOVERY_CODES: Final = 10
 RECOVERY_CODE_BYTES: Final = 10
-RECOVERY_BYTES: Final = RECOVERY_CODES * RECOVERY_CODE_BYTES
 RECOVERY_CODE: Final = re.compile(r"[A-Z2-7]{16}")
 
 MAX_FREE_FAILURES: Final = 4
@@ -57,9 +57,9 @@ class AlreadySetUp(Exception):
     """The person has a second factor; it has to be removed first."""
 
 
-def begin(user: User, *, random_bytes: bytes) -> str:
+def begin(user: User) -> str:
     """Store a seed, valid once it is confirmed, and return it in base32; raise `AlreadySetUp` beside a valid one."""
-    seed = base64.b32encode(random_bytes).decode()
+    seed = base64.b32encode(secrets.token_bytes(SEED_BYTES)).decode()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)
         if SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).exists():
@@ -76,7 +76,7 @@ def enrolment_url(seed: str, name: str, host: str) -> str:
     return f"otpauth://totp/{label}?{urlencode(terms, quote_via=quote)}"
 
 
-def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> tuple[CodeCheck, list[str]]:
+def confirm(user: User, code: str, *, now: dt.datetime) -> tuple[CodeCheck, list[str]]:
     """Check a first code; if it is right, let the seed take effect, and return the recovery codes too."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=True).first()
@@ -85,7 +85,7 @@ def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> 
             return check, []
         factor.confirmed_at = now
         factor.save(update_fields=["confirmed_at"])
-        return check, _new_recovery_codes(factor, random_bytes)
+        return check, _new_recovery_codes(factor)
 
 
 def prove(user: User, code: str, *, now: dt.datetime) -> CodeCheck:
@@ -138,20 +138,18 @@ def accepted_step(code: str, factor: SecondFactor, now: dt.datetime) -> int | No
     return totp.t() if totp.verify(int(digits), tolerance=MAX_DRIFT, min_t=factor.last_step + 1) else None
 
 
-def renew_recovery_codes(user: User, *, random_bytes: bytes) -> list[str]:
+def renew_recovery_codes(user: User) -> list[str]:
     """Return new recovery codes; the previous ones stop working."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().get(user=user)
         factor.recovery_codes.all().delete()
-        return _new_recovery_codes(factor, random_bytes)
+        return _new_recovery_codes(factor)
 
 
-def _new_recovery_codes(factor: SecondFactor, random_bytes: bytes) -> list[str]:
+def _new_recovery_codes(factor: SecondFactor) -> list[str]:
     """Store the digests of new codes such as `ABCD-EFGH-IJKL-MNOP`, and return the codes."""
-    codes = []
-    for begin in range(0, RECOVERY_BYTES, RECOVERY_CODE_BYTES):
-        text = base64.b32encode(random_bytes[begin : begin + RECOVERY_CODE_BYTES]).decode()
-        codes.append("-".join(text[part : part + 4] for part in range(0, len(text), 4)))
+    texts = [base64.b32encode(secrets.token_bytes(RECOVERY_CODE_BYTES)).decode() for _ in range(RECOVERY_CODES)]
+    codes = ["-".join(re.findall("....", text)) for text in texts]
     RecoveryCode.objects.bulk_create(RecoveryCode(second_factor=factor, digest=digest_of(code)) for code in codes)
     return codes
 

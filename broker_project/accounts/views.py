@@ -1,7 +1,6 @@
 """Pages of the second factor, of lock-outs and of missing permissions; browsers store none of them."""
 
 import datetime as dt
-import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -22,7 +21,6 @@ from django.utils.safestring import mark_safe
 
 from broker_project.accounts import mfa, sessions
 from broker_project.accounts.login_throttle import tries_of
-from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES
 from broker_project.accounts.models import SecondFactor, second_factor_of
 from broker_project.accounts.roles import roles_with
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
@@ -101,7 +99,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         form.add_error("password", "This is not your password.")
         return second_factor(request, form)
     try:
-        seed = mfa.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
+        seed = mfa.begin(user)
     except mfa.AlreadySetUp:
         return _to_second_factor()
     url = mfa.enrolment_url(seed, user.get_username(), request.get_host())
@@ -117,8 +115,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     form, user = FirstCodeForm(request.POST), _user(request)
     if not form.is_valid():
         return account_page(request, "first_code.html", "Second factor", form=form)
-    code, random_bytes = form.cleaned_data["code"], secrets.token_bytes(RECOVERY_BYTES)
-    check, codes = mfa.confirm(user, code, random_bytes=random_bytes, now=timezone.now())
+    check, codes = mfa.confirm(user, form.cleaned_data["code"], now=timezone.now())
     if check.locked_until:
         return _locked_page(request, check.locked_until)
     if not check.is_right:
@@ -154,7 +151,7 @@ def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
     if refusal := _refusal(request, lambda _: _to_second_factor(request, WRONG_CODE)):
         return refusal
     user = _user(request)
-    codes = mfa.renew_recovery_codes(user, random_bytes=secrets.token_bytes(RECOVERY_BYTES))
+    codes = mfa.renew_recovery_codes(user)
     mfa.write_history(user, "Made new recovery codes.", by=user.pk)
     return account_page(request, "recovery_codes.html", "Recovery codes", codes=codes)
 
