@@ -28,6 +28,7 @@ from subscriptions.scripting.jobs import (
     Lost,
     NotRun,
     Result,
+    is_well_formed,
 )
 from subscriptions.scripting.process import MIN_CHECK_SECONDS, ScriptProcess
 from subscriptions.scripting.seccomp import is_possible
@@ -342,14 +343,11 @@ def check_script(source: str) -> None:
 def check_text(source: str) -> None:
     """Raise `ValidationError` for text that is too large for a script, or has characters that cannot be stored."""
     text = ""
-    try:
-        size = len(source.encode())
-    except UnicodeEncodeError:
+    if not is_well_formed(source):
         text = "The script has half of a surrogate pair; write it as an escape, such as \\ud83d."
-    else:
-        if size > MAX_SOURCE_BYTES:
-            text = f"A script has at most {MAX_SOURCE_BYTES // 1024} KiB; this one has {size:,} bytes."
-        elif "\0" in source:
-            text = "The script has a NUL character; write it as an escape: \\0."
+    elif (size := len(source.encode())) > MAX_SOURCE_BYTES:
+        text = f"A script has at most {MAX_SOURCE_BYTES // 1024} KiB; this one has {size:,} bytes."
+    elif "\0" in source:
+        text = "The script has a NUL character; write it as an escape: \\0."
     if text:
         raise ValidationError(text, code="script")
