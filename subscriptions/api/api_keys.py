@@ -130,16 +130,9 @@ class ApiKeys(Resource[ApiKey]):
     def create(self, request: Request) -> Response:
         """Issue an API key; only this answer has its token."""
         values = self.valid(request)
-        owner = values.get("publisher") or values.get("subscriber")
-        key, token = keys.issue(
-            owner,
-            now=timezone.now(),
-            issuer=issuer_of(request),
-            label=values.get("label", ""),
-            scopes=values.get("scopes"),
-            expires_at=values.get("expires_at"),
-            requests_per_minute=values.get("requests_per_minute"),
-        )
+        del values["kind"]  # that of its owner
+        publisher, subscriber = (values.pop(name, None) for name in ("publisher", "subscriber"))
+        key, token = keys.issue(publisher or subscriber, now=timezone.now(), issuer=issuer_of(request), **values)
         return self.created(key, token=token)
 
     @extend_schema(request=RotationSerializer, responses={201: NewApiKeySerializer})
