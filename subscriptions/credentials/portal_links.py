@@ -70,8 +70,7 @@ def issue_link(
 
 def log_portal(event: str, key: ApiKey) -> None:
     """Log what happened to a link or the portal that it opens, and for whom."""
-    named = {"key": key.pk, "prefix": key.prefix, "label": key.label}
-    log.info(event, subscriber=str(key.subscriber), **named)
+    log.info(event, subscriber=str(key.subscriber), key=key.pk, prefix=key.prefix, label=key.label)
 
 
 def open_link(link: str, *, now: dt.datetime) -> str | None:
