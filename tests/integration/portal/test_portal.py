@@ -75,7 +75,7 @@ def linked(management: Client, name: str = "warehouse", **asked: Any) -> dict[st
 def opened(link: dict[str, Any]) -> Client:
     """Return a browser in which a person has opened a link."""
     browser = Client(enforce_csrf_checks=True, headers=OWN_PAGE)
-    assert browser.post(link["url"].removeprefix(configured.PUBLIC_URL)).status_code == 302
+    assert browser.post(path_of(link)).status_code == 302
     return browser
 
 
@@ -84,10 +84,19 @@ def portal(management: Client, own: Subscription) -> Client:
     return opened(linked(management, scopes=[*PORTAL_SCOPES]))
 
 
+def path_of(link: dict[str, Any]) -> str:
+    return str(link["url"].removeprefix(configured.PUBLIC_URL))
+
+
+def token_in(portal: Client) -> str:
+    """Return the token of a form of the portal; empty without a session."""
+    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").text)
+    return found[1] if found else ""
+
+
 def send(portal: Client, address: str, **fields: str) -> Answer:
     """Send a form of the portal, with the token that its pages have."""
-    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    return portal.post(address, {FORM_TOKEN: found[1] if found else "", **fields})
+    return portal.post(address, {FORM_TOKEN: token_in(portal), **fields})
 
 
 def patterns() -> list[URLPattern]:
@@ -126,10 +135,10 @@ def test_another_subscribers_records_do_not_exist(portal: Client, theirs: dict[s
 def test_lists_have_nothing_of_others(portal: Client, own: Subscription, theirs: dict[str, int]) -> None:
     mine = delivered(own)
     for address in (*pages(), f"/portal/deliveries?subscription={theirs['subscriptions']}"):
-        content = portal.get(address).content.decode()
+        content = portal.get(address).text
         assert "somebody" not in content
         assert not any(re.search(rf"\b{number}\b", content) for name, number in theirs.items() if name == "deliveries")
-    assert str(mine.pk) in portal.get("/portal/deliveries").content.decode()
+    assert str(mine.pk) in portal.get("/portal/deliveries").text
     refused = send(portal, "/portal/replays", subscription=str(theirs["subscriptions"]), start="")
     assert (refused.status_code, Replay.objects.count()) == (400, 1)
 
@@ -145,7 +154,7 @@ def test_without_a_session_no_page_opens(own: Subscription, theirs: dict[str, in
 
 def test_a_link_opens_once_and_asks_before(management: Client, own: Subscription) -> None:
     link = linked(management, label="ann")
-    address = link["url"].removeprefix(configured.PUBLIC_URL)
+    address = path_of(link)
     asked = Client().get(address)
     assert (asked.status_code, asked.cookies) == (200, {})
     assert opened(link).get("/portal/").status_code == 200
@@ -155,7 +164,7 @@ def test_a_link_opens_once_and_asks_before(management: Client, own: Subscription
     ] == [410, 410]
     key = ApiKey.objects.get(pk=link["api_key"])
     assert (key.kind, key.scopes, key.is_portal, key.label) == (KeyKind.SUBSCRIBER, ["read", "operate"], True, "ann")
-    assert address.rpartition("/")[2] not in Client().get(address).content.decode()
+    assert address.rpartition("/")[2] not in Client().get(address).text
 
 
 def test_a_session_ends_with_its_key_and_is_forgotten(management: Client, own: Subscription) -> None:
@@ -164,7 +173,7 @@ def test_a_session_ends_with_its_key_and_is_forgotten(management: Client, own: S
     assert management.post(f"/api/v1/api-keys/{link['api_key']}/revoke").status_code == 200
     assert portal.get("/portal/").status_code == 401
     assert management.post(f"/api/v1/api-keys/{other['api_key']}/revoke").status_code == 200
-    assert Client(headers=OWN_PAGE).post(other["url"].removeprefix(configured.PUBLIC_URL)).status_code == 410
+    assert Client(headers=OWN_PAGE).post(path_of(other)).status_code == 410
     forget_ended_portal_keys(timezone.now() + timedelta(days=30, seconds=61))
     assert [key.pk for key in ApiKey.objects.filter(is_portal=True)] == [other["api_key"]]
 
@@ -178,7 +187,7 @@ def test_who_leaves_has_left(portal: Client, own: Subscription) -> None:
 
 def test_a_narrow_link_only_shows(management: Client, own: Subscription) -> None:
     portal = opened(linked(management, scopes=[]))
-    page = portal.get(f"/portal/subscriptions/{own.pk}").content.decode()
+    page = portal.get(f"/portal/subscriptions/{own.pk}").text
     assert ("<button>Pause" in page, "Save" in page) == (False, False)
     assert ("<fieldset disabled>" in page, portal.get("/portal/subscriptions/new").status_code) == (True, 403)
     assert send(portal, f"/portal/subscriptions/{own.pk}/pause").status_code == 403
@@ -201,7 +210,7 @@ def test_a_narrow_link_only_shows(management: Client, own: Subscription) -> None
 def test_only_the_links_own_page_opens_it(
     management: Client, own: Subscription, headers: dict[str, str], status: int
 ) -> None:
-    address = linked(management)["url"].removeprefix(configured.PUBLIC_URL)
+    address = path_of(linked(management))
     assert Client(headers=headers).post(address).status_code == status
 
 
@@ -209,7 +218,7 @@ def test_a_link_ends_the_session_that_it_replaces(management: Client, own: Subsc
     former = portal.cookies[COOKIE].value
     key = ApiKey.objects.get(is_portal=True)
     with capture_logs() as logs:
-        portal.post(linked(management)["url"].removeprefix(configured.PUBLIC_URL))
+        portal.post(path_of(linked(management)))
     assert [one["key"] for one in logs if one["event"] == "portal.left"] == [key.pk]
     assert portal.get("/portal/").status_code == 200
     portal.cookies[COOKIE] = former
@@ -217,9 +226,7 @@ def test_a_link_ends_the_session_that_it_replaces(management: Client, own: Subsc
 
 
 def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscription) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    assert found
-    fields = {FORM_TOKEN: found[1], "event_type": "Shop.*", "endpoint": "https://a.example/", "start": ""}
+    fields = {FORM_TOKEN: token_in(portal), "event_type": "Shop.*", "endpoint": "https://a.example/", "start": ""}
     one = f"/portal/subscriptions/{own.pk}"
     assert portal.post(f"{one}/rotate-secret", fields).status_code == 200
     secret = Subscription.objects.get(pk=own.pk).signing_secret
@@ -232,9 +239,7 @@ def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscriptio
 def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
     portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    assert found
-    fields, call, clicked = {FORM_TOKEN: found[1], "event_type": "Shop.*"}, session.Portal.call, list[Answer]()
+    fields, call, clicked = {FORM_TOKEN: token_in(portal), "event_type": "Shop.*"}, session.Portal.call, list[Answer]()
 
     def call_while_clicked_again(self: session.Portal, method: str, path: str, *body: Any, **named: Any) -> Any:
         if method == "POST" and not clicked:
@@ -251,9 +256,7 @@ def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
 def test_a_form_that_fails_can_be_sent_again(
     portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    assert found
-    fields = {FORM_TOKEN: found[1], "event_type": "Shop.*", "endpoint": "https://a.example/"}
+    fields = {FORM_TOKEN: token_in(portal), "event_type": "Shop.*", "endpoint": "https://a.example/"}
     portal.raise_request_exception = False
     for failure, status in ((RuntimeError("broken"), 500), (OperationalError("no database"), 503)):
         with monkeypatch.context() as broken:
@@ -267,13 +270,12 @@ def test_a_form_that_fails_can_be_sent_again(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("fails", "status"), [(False, 409), (True, 302)])
 def test_a_form_waits_for_the_same_one(portal: Client, own: Subscription, *, fails: bool, status: int) -> None:
-    found = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    assert found
+    fields = {FORM_TOKEN: token_in(portal)}
     key, address = ApiKey.objects.get(is_portal=True), f"/portal/subscriptions/{own.pk}/pause"
     with ExitStack() as threads:
         with transaction.atomic():
-            note_form(key.pk, found[1][: session.NONCE_CHARACTERS])
-            second = threads.enter_context(in_other_thread(lambda: portal.post(address, {FORM_TOKEN: found[1]})))
+            note_form(key.pk, fields[FORM_TOKEN][: session.NONCE_CHARACTERS])
+            second = threads.enter_context(in_other_thread(lambda: portal.post(address, fields)))
             assert not second.done()
             transaction.set_rollback(fails)
         assert second.result().status_code == status
@@ -282,16 +284,15 @@ def test_a_form_waits_for_the_same_one(portal: Client, own: Subscription, *, fai
 def test_links_and_forms_outlive_the_secret_key(
     management: Client, own: Subscription, portal: Client, settings: Any
 ) -> None:
-    link, withdrawn = (linked(management)["url"].removeprefix(configured.PUBLIC_URL) for _ in range(2))
-    form = re.search(rf'name="{FORM_TOKEN}" value="([^"]+)"', portal.get("/portal/").content.decode())
-    assert form
+    link, withdrawn = (path_of(linked(management)) for _ in range(2))
+    form = {FORM_TOKEN: token_in(portal)}
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another", ["between", settings.SECRET_KEY]
     assert b"data-send" in portal.get(link).content
-    assert portal.post(f"/portal/subscriptions/{own.pk}/pause", {FORM_TOKEN: form[1]}).status_code == 302
+    assert portal.post(f"/portal/subscriptions/{own.pk}/pause", form).status_code == 302
     assert Client(headers=OWN_PAGE).post(link).status_code == 302
     settings.SECRET_KEY_FALLBACKS = []
     assert Client(headers=OWN_PAGE).post(withdrawn).status_code == 410
-    assert portal.post(f"/portal/subscriptions/{own.pk}/resume", {FORM_TOKEN: form[1]}).status_code == 403
+    assert portal.post(f"/portal/subscriptions/{own.pk}/resume", form).status_code == 403
     assert send(portal, f"/portal/subscriptions/{own.pk}/resume").status_code == 302
 
 
@@ -311,7 +312,7 @@ def test_a_message_tells_of_its_newest_deliveries_and_leads_to_the_others(portal
     first = delivered(own)
     for _ in range(6):
         Delivery.objects.create(message=first.message, subscription=own, line=first.line, size=2)
-    told, _, older = portal.get(f"/portal/messages/{first.message_id}").content.decode().partition("Older deliveries")
+    told, _, older = portal.get(f"/portal/messages/{first.message_id}").text.partition("Older deliveries")
     ids = [*Delivery.objects.order_by("-pk").values_list("pk", flat=True)]
     assert [one for one in ids if f'aria-label="Delivery dlv_{one}"' in told] == ids[:5]
     assert [one for one in ids if f'href="/portal/deliveries/{one}"' in older] == ids[5:]
@@ -336,7 +337,7 @@ def test_only_what_works_is_offered(portal: Client, own: Subscription, managemen
         own.subscriber, factories.event_type("Shop.Answer", kind=EventKind.SYNC), endpoint="webr://", script="({})"
     )
     buttons = ("Pause", "Send test event")
-    shown = {one.pk: portal.get(f"/portal/subscriptions/{one.pk}").content.decode() for one in (own, asked, answered)}
+    shown = {one.pk: portal.get(f"/portal/subscriptions/{one.pk}").text for one in (own, asked, answered)}
     assert {pk: [name for name in buttons if f"<button>{name}" in page] for pk, page in shown.items()} == {
         own.pk: ["Pause", "Send test event"],
         asked.pk: ["Send test event"],
@@ -353,7 +354,7 @@ def test_all_subscriptions_and_topics_can_be_chosen_until_there_are_too_many(
         factories.subscription(own.subscriber, factories.event_type(f"B.{number}"))
     for limit, listed, suggested in ((100, 5, 5), (4, 4, 0)):
         monkeypatch.setattr(views, "MAX_CHOICES", limit)
-        choice, new = (portal.get(f"/portal/{one}").content.decode() for one in ("replays", "subscriptions/new"))
+        choice, new = (portal.get(f"/portal/{one}").text for one in ("replays", "subscriptions/new"))
         assert (choice.count("<option"), "There are more than these" in choice) == (1 + listed, listed < 5)
         assert (new.count("<option"), "There are more event types" in new) == (suggested, suggested < 5)
 
@@ -361,7 +362,7 @@ def test_all_subscriptions_and_topics_can_be_chosen_until_there_are_too_many(
 def test_saving_leaves_alone_what_was_not_changed(portal: Client, own: Subscription) -> None:
     execute("UPDATE subscriptions_subscription SET headers = 'gone'")
     address, tried = f"/portal/subscriptions/{own.pk}", "$$->'Body'->>'state' = 'open'"
-    shown = portal.get(address).content.decode()
+    shown = portal.get(address).text
     version = Subscription.objects.get().version
     fields = {"endpoint": own.endpoint, "filter": tried, "header_filter_string": "", "headers": ""}
     assert "nothing is sent until you write them again" in shown
@@ -383,16 +384,16 @@ def test_a_subscription_zero_does_not_exist(portal: Client) -> None:
 def test_a_message_is_shown_by_its_own_deliveries(portal: Client, own: Subscription, theirs: dict[str, int]) -> None:
     mine = delivered(own)
     Delivery.objects.filter(pk=theirs["deliveries"]).update(message=mine.message_id)
-    shown = portal.get(f"/portal/messages/{mine.message_id}").content.decode()
+    shown = portal.get(f"/portal/messages/{mine.message_id}").text
     assert (f"dlv_{mine.pk}" in shown, f"dlv_{theirs['deliveries']}" in shown) == (True, False)
-    assert f'href="/portal/messages/{mine.message_id}"' in portal.get(f"/portal/deliveries/{mine.pk}").content.decode()
+    assert f'href="/portal/messages/{mine.message_id}"' in portal.get(f"/portal/deliveries/{mine.pk}").text
 
 
 def test_a_link_for_another_subscriber_asks_before_it_replaces_a_session(
     management: Client, own: Subscription, theirs: dict[str, int], portal: Client
 ) -> None:
     same, other = (
-        linked(management, name)["url"].removeprefix(configured.PUBLIC_URL) for name in ("warehouse", "somebody")
+        path_of(linked(management, name)) for name in ("warehouse", "somebody")
     )
     assert b"data-send" in portal.get(same).content
     asked = portal.get(other).content
@@ -414,7 +415,7 @@ def test_whoever_guesses_links_has_to_wait(settings: Any, own: Subscription) -> 
     browser = Client(headers=OWN_PAGE, REMOTE_ADDR="192.0.2.77")
     answers = [browser.post("/portal/open/unknown") for _ in range(3)]
     assert [one.status_code for one in answers] == [410, 410, 429]
-    assert f"Try again in {answers[2]['Retry-After']} seconds" in answers[2].content.decode()
+    assert f"Try again in {answers[2]['Retry-After']} seconds" in answers[2].text
 
 
 def test_a_limited_key_makes_links_that_are_limited_too(own: Subscription) -> None:
@@ -459,7 +460,7 @@ def test_forms_of_other_sites_are_refused(portal: Client, own: Subscription) -> 
 
 
 def test_only_chosen_sites_frame_the_portal(management: Client, own: Subscription, settings: Any) -> None:
-    address = linked(management)["url"].removeprefix(configured.PUBLIC_URL)
+    address = path_of(linked(management))
     page = Client().get(address)
     assert ("frame-ancestors 'none'" in page["Content-Security-Policy"], page["X-Frame-Options"]) == (True, "DENY")
     assert (page["Referrer-Policy"], page["Cache-Control"]) == ("strict-origin", "no-store")
@@ -494,7 +495,7 @@ def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscr
     made = send(portal, "/portal/subscriptions/new", **fields)
     stored = Subscription.objects.exclude(pk=own.pk).get()
     assert (stored.event_pattern, stored.subscriber, stored.headers) == ("Shop.*", own.subscriber, {"X-Team": "blue"})
-    assert stored.signing_secret in made.content.decode()
+    assert stored.signing_secret in made.text
     address = f"/portal/subscriptions/{stored.pk}"
     kept = {"headers": "X-Team:", "endpoint": receiver.url("/b"), "version": str(stored.version)}
     assert send(portal, address, **kept).headers["Location"] == f"{address}?done=saved"
@@ -510,10 +511,10 @@ def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscr
     for operation, status in (("pause", "ACTIVE"), ("resume", "ACTIVE"), ("inactivate", "INACTIVE")):
         done = send(portal, f"{address}/{operation}")
         assert done.headers["Location"] == f"{address}?done={operation}"
-        assert OPERATIONS["subscriptions"][operation].done in portal.get(done.headers["Location"]).content.decode()
+        assert OPERATIONS["subscriptions"][operation].done in portal.get(done.headers["Location"]).text
         stored.refresh_from_db()
         assert (stored.status, stored.paused_since is not None) == (status, operation == "pause")
-    rotated = send(portal, f"{address}/rotate-secret").content.decode()
+    rotated = send(portal, f"{address}/rotate-secret").text
     stored.refresh_from_db()
     assert stored.signing_secret in rotated
     assert send(portal, f"{address}/delete").headers["Location"] == "/portal/?done=delete"
@@ -521,7 +522,7 @@ def test_a_subscription_is_made_changed_and_operated(portal: Client, own: Subscr
 
 def test_a_filter_is_tried_before_it_is_saved(portal: Client, own: Subscription) -> None:
     address, tried = f"/portal/subscriptions/{own.pk}/filter", "$$->'Body'->>'state' = 'open'"
-    shown = send(portal, address, filter=tried, body='{"state": "shut"}').content.decode()
+    shown = send(portal, address, filter=tried, body='{"state": "shut"}').text
     assert ("No match" in shown, "<code>shut</code>" in shown) == (True, True)
     assert b"Match" in send(portal, address, filter=tried, message_id=str(delivered(own).message_id)).content
     assert send(portal, address, filter="$$->", body="{}").status_code == 400
@@ -539,7 +540,7 @@ def test_times_of_a_second_or_more_are_shown_in_seconds(milliseconds: int | None
 def test_the_word_for_held_is_explained_in_both_sites(portal: Client, own: Subscription) -> None:
     Delivery.objects.filter(pk=delivered(own).pk).update(status="HELD", waits_for="RELEASE", due_at=None)
     hint = 'title="HELD: its filter or script failed'
-    assert hint in portal.get("/portal/deliveries").content.decode()
+    assert hint in portal.get("/portal/deliveries").text
     assert hint in badge(DeliveryStatus.HELD, {})
     assert 'title="FAILED"' in badge(DeliveryStatus.FAILED, {})
 
@@ -558,9 +559,9 @@ def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, manageme
     broker.publish_bodies(own.event_type, b"{}")
     broker.run_worker_until_done()
     failed, portal = Delivery.objects.get(), opened(linked(management))
-    listed = portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").content.decode()
+    listed = portal.get("/portal/deliveries?status=REJECTED&from=2026-01-01T00:00").text
     assert f"{failed.pk}</span></a>" in listed
-    page = portal.get(f"/portal/deliveries/{failed.pk}").content.decode()
+    page = portal.get(f"/portal/deliveries/{failed.pk}").text
     sent = (f"POST {own.endpoint}", "webhook-signature: ***", "&lt;gone&gt;", "ends the delivery")
     assert [text for text in sent if text not in page] == []
     again = send(portal, f"/portal/deliveries/{failed.pk}/resubmit")
@@ -569,13 +570,13 @@ def test_a_failed_delivery_is_looked_into_and_sent_again(storage: None, manageme
 
 
 def test_the_overview_says_what_is_wrong_and_what_is_missing(portal: Client, own: Subscription) -> None:
-    shown = portal.get("/portal/").content.decode()
+    shown = portal.get("/portal/").text
     assert ('<p class="note">' in shown, "Ended without success" in shown) == (True, False)
     Subscriber.objects.update(status="INACTIVE")
-    assert '<p class="problem">It is inactive' in portal.get("/portal/").content.decode()
+    assert '<p class="problem">It is inactive' in portal.get("/portal/").text
     Subscriber.objects.update(status="ACTIVE")
     own.delete()
-    assert '<p class="note">No subscription yet.' in portal.get("/portal/").content.decode()
+    assert '<p class="note">No subscription yet.' in portal.get("/portal/").text
 
 
 def test_a_search_that_is_not_finished_goes_on(
@@ -585,8 +586,8 @@ def test_a_search_that_is_not_finished_goes_on(
     monkeypatch.setattr(pagination.Search, "found", lambda *_: ([], looked_at.pk))
     found = portal.get("/portal/deliveries?utm_source=mail&from=2026-01-01T00:00")
     until = f"Searched back to {looked_at.created_at:%Y-%m-%d %H:%M} UTC, nothing found so far."
-    assert (found.status_code, until in found.content.decode()) == (200, True)
-    assert "?cursor=" in found.content.decode().partition(until)[2].partition(">Go on searching")[0]
+    assert (found.status_code, until in found.text) == (200, True)
+    assert "?cursor=" in found.text.partition(until)[2].partition(">Go on searching")[0]
 
 
 def test_a_replay_starts_what_was_counted(portal: Client, own: Subscription) -> None:
