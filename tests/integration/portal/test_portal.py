@@ -236,27 +236,11 @@ def test_a_form_that_is_sent_again_does_nothing(portal: Client, own: Subscriptio
     assert portal.get(f"{one}/rotate-secret").headers["Location"] == one
 
 
-def test_a_double_click_does_it_once_and_a_refusal_can_be_sent_again(
-    portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fields, call, clicked = {FORM_TOKEN: token_in(portal), "event_type": "Shop.*"}, session.Portal.call, list[Answer]()
-
-    def call_while_clicked_again(self: session.Portal, method: str, path: str, *body: Any, **named: Any) -> Any:
-        if method == "POST" and not clicked:
-            clicked.append(portal.post("/portal/subscriptions/new", {**fields, "endpoint": "https://b.example/"}))
-        return call(self, method, path, *body, **named)
-
-    assert portal.post("/portal/subscriptions/new", {**fields, "endpoint": "nowhere"}).status_code == 400
-    monkeypatch.setattr(session.Portal, "call", call_while_clicked_again)
-    first = portal.post("/portal/subscriptions/new", {**fields, "endpoint": "https://a.example/"})
-    assert (first.status_code, clicked[0].status_code) == (200, 409)
-    assert [*Subscription.objects.exclude(pk=own.pk).values_list("endpoint", flat=True)] == ["https://a.example/"]
-
-
 def test_a_form_that_fails_can_be_sent_again(
     portal: Client, own: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {FORM_TOKEN: token_in(portal), "event_type": "Shop.*", "endpoint": "https://a.example/"}
+    assert portal.post("/portal/subscriptions/new", fields | {"endpoint": "nowhere"}).status_code == 400
     portal.raise_request_exception = False
     for failure, status in ((RuntimeError("broken"), 500), (OperationalError("no database"), 503)):
         with monkeypatch.context() as broken:
@@ -392,9 +376,7 @@ def test_a_message_is_shown_by_its_own_deliveries(portal: Client, own: Subscript
 def test_a_link_for_another_subscriber_asks_before_it_replaces_a_session(
     management: Client, own: Subscription, theirs: dict[str, int], portal: Client
 ) -> None:
-    same, other = (
-        path_of(linked(management, name)) for name in ("warehouse", "somebody")
-    )
+    same, other = (path_of(linked(management, name)) for name in ("warehouse", "somebody"))
     assert b"data-send" in portal.get(same).content
     asked = portal.get(other).content
     assert (b"data-send" in asked, b"You are in the portal of warehouse." in asked) == (False, True)
