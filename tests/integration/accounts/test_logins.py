@@ -181,8 +181,7 @@ def test_concurrent_tries_are_counted_like_sequential_ones(ann: User, monkeypatc
 def test_an_unlock_by_a_superuser_is_in_the_history() -> None:
     admin_user("admin")
     fail("bob")
-    superuser = browser_at(ELSEWHERE)
-    log_in(superuser, "admin")
+    superuser = logged_in("admin", ELSEWHERE)
     page = "/admin/accounts/failedlogin/"
     row = AccessAttempt.objects.get()
     assert "bob" in superuser.get(page).content.decode()
@@ -192,8 +191,7 @@ def test_an_unlock_by_a_superuser_is_in_the_history() -> None:
 
 
 def test_old_failures_and_expired_sessions_are_deleted(ann: User) -> None:
-    client = browser_at()
-    log_in(client)
+    client = logged_in()
     fail("bob")
     execute("UPDATE django_session SET expire_date = now() - interval '1 minute'")
     tasks.forget()
@@ -223,9 +221,9 @@ def after() -> Callable[[float], Any]:
     return lambda seconds: time_machine.travel(begun + dt.timedelta(seconds=seconds), tick=True)
 
 
-def logged_in() -> Client:
-    client = browser_at()
-    assert log_in(client).status_code == 302
+def logged_in(name: str = "ann", address: str = "198.51.100.1") -> Client:
+    client = browser_at(address)
+    assert log_in(client, name).status_code == IN
     return client
 
 
@@ -282,11 +280,9 @@ def test_a_new_password_ends_all_other_sessions(ann: User) -> None:
 
 def test_a_password_that_a_superuser_sets_ends_all_sessions(ann: User) -> None:
     hers = logged_in()
-    boss = browser_at()
     admin_user("boss")
-    log_in(boss, "boss")
     form = {"password1": NEW_PASSWORD, "password2": NEW_PASSWORD, "usable_password": "true"}
-    boss.post(f"/admin/auth/user/{ann.pk}/password/", form)
+    logged_in("boss").post(f"/admin/auth/user/{ann.pk}/password/", form)
     assert not is_in(hers)
 
 
@@ -323,9 +319,7 @@ RECOVERY_CODE = re.compile(r"<li>((?:[A-Z2-7]{4}-?){4})</li>")
 @pytest.fixture
 def page(ann: User) -> Client:
     """A browser in which Ann has logged in."""
-    client = browser_at()
-    log_in(client)
-    return client
+    return logged_in()
 
 
 def code(user: User, *, steps: int = 0) -> str:
@@ -343,8 +337,7 @@ def set_up(client: Client, user: User) -> list[str]:
 
 def asked(user: User, *, until: str = "/admin/") -> Client:
     """Return another browser, in which the password was right."""
-    client = browser_at()
-    assert log_in(client, user.username).status_code == 302
+    client = logged_in(user.username)
     answer = client.get(until)
     assert answer.headers["Location"].startswith(CODE)
     return client
@@ -360,12 +353,6 @@ def codes(page: Client, ann: User) -> list[str]:
 def asking(codes: list[str], ann: User) -> Client:
     """Another browser, in which Ann's password was right."""
     return asked(ann)
-
-
-def browser_of(user: User) -> Client:
-    client = browser_at()
-    log_in(client, user.username)
-    return client
 
 
 def gets_in(client: Client, given: str) -> bool:
@@ -393,7 +380,7 @@ def test_a_seed_is_shown_once_and_stored_by_no_browser(page: Client, ann: User) 
 def test_a_second_factor_takes_effect_with_its_first_code(page: Client, ann: User) -> None:
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
     assert page.get("/admin/").status_code == 200
-    assert browser_of(ann).get("/admin/").status_code == 200
+    assert logged_in().get("/admin/").status_code == 200
     assert len(RECOVERY_CODE.findall(page.post(f"{ROOT}confirm/", {"code": code(ann)}).content.decode())) == 10
     assert page.get("/admin/").status_code == 200
 
@@ -442,7 +429,7 @@ def test_the_password_alone_opens_nothing(ann: User, asking: Client) -> None:
 
 
 def test_earlier_sessions_are_asked_for_a_code_too(page: Client, ann: User) -> None:
-    before = browser_of(ann)
+    before = logged_in()
     set_up(page, ann)
     assert before.get("/admin/").headers["Location"].startswith(CODE)
 
@@ -545,7 +532,7 @@ def test_removing_takes_a_code(page: Client, ann: User, codes: list[str]) -> Non
     assert SecondFactor.objects.count() == 1
     with later(1):
         page.post(f"{ROOT}remove/", {"code": code(ann)})
-    assert (SecondFactor.objects.count(), browser_of(ann).get("/admin/").status_code) == (0, 200)
+    assert (SecondFactor.objects.count(), logged_in().get("/admin/").status_code) == (0, 200)
 
 
 def test_a_person_has_one_second_factor(page: Client, ann: User, codes: list[str]) -> None:
@@ -557,7 +544,7 @@ def test_a_person_has_one_second_factor(page: Client, ann: User, codes: list[str
 
 def test_a_required_second_factor_is_set_up_before_anything_else(monkeypatch: pytest.MonkeyPatch, ann: User) -> None:
     monkeypatch.setattr(settings, "SECOND_FACTOR_REQUIRED", True)
-    client = browser_of(ann)
+    client = logged_in()
     for address in ("/admin/", "/admin/auth/user/", "/admin/password_change/", CODE, f"{ROOT}remove/"):
         assert (address, client.get(address).headers.get("Location")) == (address, ROOT)
     assert "A second factor is required here" in client.get(ROOT).content.decode()
@@ -572,7 +559,7 @@ def test_logging_out_takes_no_code(asking: Client) -> None:
 
 def test_a_reset_by_a_superuser_is_in_the_history(ann: User, codes: list[str]) -> None:
     boss = admin_user("boss")
-    client = browser_of(boss)
+    client = logged_in("boss")
     address = f"/admin/auth/user/{ann.pk}/reset_second_factor/"
     assert "Verify who is asking" in client.get(address, headers={"HX-Request": "true"}).content.decode()
     client.post(address, {"_form_submitted": "on"})
@@ -589,7 +576,7 @@ def test_the_command_resets_a_second_factor(codes: list[str], ann: User, caplog:
     assert LogEntry.objects.filter(object_id=str(ann.pk), change_message=text).count() == 1
     told = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [(event["event"], event["person"], event["what"]) for event in told] == [("accounts.changed", ann.pk, text)]
-    assert browser_of(ann).get("/admin/").status_code == 200
+    assert logged_in().get("/admin/").status_code == 200
     with pytest.raises(CommandError, match="nobody with the name 'bob'"):
         call_command("reset_second_factor", "bob")
 
@@ -597,7 +584,7 @@ def test_the_command_resets_a_second_factor(codes: list[str], ann: User, caplog:
 def test_a_user_manager_cannot_reset_or_take_over_a_superuser(ann: User, codes: list[str]) -> None:
     clerk = admin_user("clerk", is_superuser=False)
     clerk.user_permissions.set(Permission.objects.filter(content_type__app_label="auth"))
-    client = browser_of(clerk)
+    client = logged_in("clerk")
     user = f"/admin/auth/user/{ann.pk}"
     for address in (f"{user}/reset_second_factor/", f"{user}/password/", f"{user}/delete/", f"{user}/change/"):
         assert (address, client.post(address, {"_form_submitted": "on"}).status_code) == (address, 403)
