@@ -52,7 +52,8 @@ def test_an_event_type_is_created_and_read_as_it_was_given(management: Client, k
     assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{EVENT_TYPES}/{NEW['name']}", '"1"')
     read = management.get(made["Location"])
     assert (read.status_code, read["ETag"], read.json()) == (200, '"1"', made.json())
-    assert read.json() == {**read.json(), **NEW, "kind": kind, "version": 1}
+    times = {name: read.json()[name] for name in ("created_at", "updated_at")}
+    assert read.json() == {**NEW, "kind": kind, "version": 1, **times}
 
 
 @pytest.mark.behaviour("1.1")
@@ -364,9 +365,7 @@ def test_saving_what_was_shown_changes_nothing(admin: Client) -> None:
         ),
         ({"schema": "[" * 5000}, "nested too deep"),
         ({"schema": "1" * 5000}, "too many digits"),
-        ({"sample": "no JSON"}, "and the sample is not"),
         ({"sample": "[]", "schema": json.dumps(ID_SCHEMA)}, "does not satisfy the schema"),
-        ({"schema": "{}", "content_type": "text/plain"}, "Only JSON has a schema"),
     ],
 )
 @pytest.mark.behaviour("1.1")
