@@ -213,42 +213,6 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"paused_since": timezone.now()}, "subscription_pause"),
-        ({"paused_by": PausedBy.POLICY}, "subscription_pause"),
-        ({"half_open": True}, "subscription_pause"),
-        ({"probe_due_at": timezone.now()}, "subscription_pause"),
-        (PAUSED | {"paused_by": "CHANCE"}, "subscription_pause"),
-        ({"rate_limit": 0.0}, "subscription_rate_limit"),
-        ({"rate_limit": 10_001.0}, "subscription_rate_limit"),
-        ({"rate_limit": float("nan")}, "subscription_rate_limit"),
-        ({"timeout_seconds": 61}, "subscription_timeout"),
-        ({"output": "XML"}, "subscription_output"),
-    ],
-)
-def test_the_database_refuses_half_a_pause_and_invalid_combinations(change: dict[str, Any], rule: str) -> None:
-    made = factories.subscription()
-    assert rule in refused(lambda: Subscription.objects.update(**change))
-    assert versions(made) == [1]
-
-
-@pytest.mark.behaviour("4.13")
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"processing": "RANDOM"}, "subscriber_processing"),
-        ({"concurrency": 0}, "subscriber_concurrency"),
-        ({"concurrency": 1_001}, "subscriber_concurrency"),
-    ],
-)
-def test_a_subscriber_takes_one_to_1000_at_a_time(change: dict[str, Any], rule: str) -> None:
-    made = factories.subscriber()
-    assert (made.processing, made.concurrency) == (Processing.SERIAL, 1)
-    assert rule in refused(lambda: type(made).objects.update(**change))
-
-
 TERMS = {
     **{f"on_{what}": "HOLD" for what in ("redirect", "throttled", "client_error")},
     **{f"on_{what}": "RETRY_LANE" for what in ("unavailable", "server_error", "no_answer")},
