@@ -61,6 +61,10 @@ def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
         ({"kind": "MANAGEMENT", "token": "brk_mine"}, ["#/token"]),
         ({"kind": "MANAGEMENT", "prefix": "brk_"}, ["#/prefix"]),
         ({"kind": "MANAGEMENT", "label": "x" * 256}, ["#/label"]),
+        *(
+            ({"kind": "MANAGEMENT", "requests_per_minute": number}, ["#/requests_per_minute"])
+            for number in (0, -1, "5", 1.5, True)
+        ),
     ],
 )
 def test_an_inconsistent_key_is_not_issued(management: Client, body: dict[str, object], pointers: list[str]) -> None:
@@ -71,10 +75,11 @@ def test_an_inconsistent_key_is_not_issued(management: Client, body: dict[str, o
     assert ApiKey.objects.count() == before
 
 
-def test_a_key_may_expire() -> None:
-    end = (timezone.now() + dt.timedelta(days=30)).replace(microsecond=0)
-    made = client_of().post(ROOT, {"kind": "MANAGEMENT", "expires_at": end.isoformat()})
-    assert (made.status_code, made.json()["expires_at"]) == (201, end.isoformat().replace("+00:00", "Z"))
+def test_a_key_may_have_an_end_and_a_limit() -> None:
+    end = (timezone.now() + dt.timedelta(days=30)).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    given = {"kind": "MANAGEMENT", "expires_at": end, "requests_per_minute": 5}
+    made = client_of().post(ROOT, given)
+    assert (made.status_code, {**made.json(), **given}) == (201, made.json())
 
 
 def test_a_key_is_found_by_the_beginning_of_its_token() -> None:

@@ -167,15 +167,6 @@ def test_lookups_of_wrong_callback_tokens_from_one_address_are_limited(settings:
     assert Client().get(SOME_LIST).status_code == 401
 
 
-def test_a_key_is_issued_with_its_limit(management: Client) -> None:
-    for given, status in ((5, 201), (None, 201), (0, 400), (-1, 400), ("5", 400), (1.5, 400), (True, 400)):
-        body = {"kind": "MANAGEMENT", "requests_per_minute": given}
-        answer = management.post("/api/v1/api-keys", body)
-        assert answer.status_code == status, given
-        if status == 201:
-            assert answer.json()["requests_per_minute"] == given
-
-
 def is_unauthenticated(answer: Answer) -> bool:
     """Tell whether an answer is the complete 401."""
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
