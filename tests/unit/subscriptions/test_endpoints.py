@@ -20,11 +20,6 @@ def test_a_monitor_is_an_http_or_https_url(url: str) -> None:
         ("GET:http://a.example/", "Leave the method out"),
         ("webr://script", "Give an absolute http"),
         ("ftp://a.example/", r"Give an absolute http:// or https:// URL\.'"),
-        ("/up", "Give an absolute http"),
-        ("http://me:secret@a.example/", "Leave the login out"),
-        ("http://a.example/#up", "Leave the #fragment out"),
-        ("http://a.example/a b", "Percent-encode"),
-        ("http://a.example/" + "a" * 2048, "at most 2048"),
     ],
 )
 def test_an_invalid_monitor_url_is_refused(url: str, says: str) -> None:
@@ -45,8 +40,9 @@ BROKEN = {
         http://a.example:0/ http://a.example:99999/ http://a.example:/ http://a.example:+80/
         http://a.example:80:90/ http://a.example:80a/
     """,
+    "Leave the #fragment out": "http://a.example/#up",
     "Give an absolute": """
-        http:///path http:a.example //a.example/ http://?a=b ftp://a.example/ file:///etc/passwd
+        /up http:///path http:a.example //a.example/ http://?a=b ftp://a.example/ file:///etc/passwd
         gopher://a.example/
     """,
     "Use a host name of letters": """
