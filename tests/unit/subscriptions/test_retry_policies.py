@@ -30,6 +30,7 @@ def test_the_actions_retries_and_delays_of_each_preset(
     assert tuple(getattr(says, f"on_{kind}") for kind in kinds) == actions
     assert (says.max_retries, says.on_exhausted) == end
     assert (says.initial_delay_seconds, says.factor, says.max_delay_seconds) == delays
+    check_terms(says)
 
 
 def test_there_are_four_presets_and_the_first_is_the_default() -> None:
@@ -44,11 +45,6 @@ def test_standard_webhooks_retries_eight_times_in_75_hours_and_respects_retry_af
     assert minutes == [5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60]
     assert (len(says.schedule), sum(minutes)) == (says.max_retries, 75 * 60 + 35)
     assert says.respect_retry_after
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_terms_of_every_preset_are_valid(name: str) -> None:
-    check_terms(PRESETS[name])
 
 
 @pytest.mark.parametrize(
