@@ -22,7 +22,6 @@ from tests.support.api import Answer
 from tests.support.html_form import Form
 
 PASSWORD = "correct horse battery staple"
-LOGIN_URL = "/admin/login/"
 SUBSCRIPTION_FORM = {
     "headers": "{}",
     "position": "0",
@@ -51,7 +50,7 @@ def browser_at(address: str = "198.51.100.1") -> Client:
 
 
 def log_in(client: Client, name: str = "ann", password: str = PASSWORD) -> Answer:
-    return client.post(LOGIN_URL, {"username": name, "password": password, "next": "/admin/"})
+    return client.post("/admin/login/", {"username": name, "password": password, "next": "/admin/"})
 
 
 def messages_of(answer: Answer) -> str:
