@@ -83,12 +83,6 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
             return self.filter(by_name)
         return self.filter(by_name | Q(event_pattern__in=patterns_of(event_type.name)))
 
-    def like(self, subscription: "Subscription") -> "list[Subscription]":
-        """Return the others of its event type with the same filters, white space and keyword case aside."""
-        others = self.filter(event_type=subscription.event_type, header_filter_string=subscription.header_filter_string)
-        different = (other for other in others.order_by("pk") if other.pk != subscription.pk)
-        return [other for other in different if other.canonical_filter == subscription.canonical_filter]
-
 
 class Subscription(WithHeaders):
     """One subscriber's wish for an event type or for all that match a pattern; both are fixed (contract 1.4, 1.9)."""
@@ -338,7 +332,9 @@ class Subscription(WithHeaders):
         if self.event_type is None or self.event_type.pk is None or self.event_type.kind != EventKind.SYNC:
             return
         EventType.objects.select_for_update(no_key=True).get(pk=self.event_type.pk)
-        for twin in Subscription.objects.like(self)[:1]:
+        others = Subscription.objects.filter(event_type=self.event_type, header_filter_string=self.header_filter_string)
+        others = others.exclude(pk=self.pk).order_by("pk")
+        if twin := next((one for one in others if one.canonical_filter == self.canonical_filter), None):
             is_own = twin.subscriber_id == self.subscriber_id
             whose = f"Subscription {twin.pk}" if is_own else "A subscription of another subscriber"
             raise field_error(
