@@ -4,10 +4,8 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
-from django.test import Client
 from django.utils import timezone
 
 from broker_project.stack.load.receiver import Receiver, answer
@@ -15,7 +13,6 @@ from delivery.models import Attempt, Delivery, Hold, Message, Replay, ReplayKind
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Status, Subscription
 from tests.support import broker, factories
-from tests.support.admin import admin_user
 from tests.support.chromium import Page
 
 DRAWN_OTHERWISE = """
@@ -154,21 +151,6 @@ def test_a_webhook_is_set_up_and_tried_within_nine_clicks(page: Page, live_serve
     assert (clicks, str(made)) == (6, "warehouse ← Shop.Order.Placed")
     assert "thanks" in page.text()
     assert page.evaluate("getSelection().toString()") == made.signing_secret == page.evaluate("secret.innerText")
-
-
-def test_a_viewer_sees_how_things_go_and_reads_what_is_missing(page: Page, live_server: Any) -> None:
-    viewer, client = admin_user("eve", is_superuser=False), Client()
-    viewer.groups.add(Group.objects.get(name="Viewer"))
-    client.force_login(viewer)
-    session = client.cookies[settings.SESSION_COOKIE_NAME].value
-    page.set_cookie(live_server.url, settings.SESSION_COOKIE_NAME, session)
-    page.open(f"{live_server.url}/admin/")
-    assert "Waiting now: 0" in page.text()
-    page.click("#live a", "Create a publisher")
-    page.wait_for("document.body?.innerText.includes('You do not have permission to do this')")
-    assert "the permission subscriptions.add_publisher, which the role Administrator has" in page.text()
-    page.click("a", "To the start page")
-    page.wait_for("location.pathname === '/admin/'")
 
 
 @pytest.mark.lengthy
