@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                 ("publisher", link("subscriptions.publisher")),
                 ("key", models.CharField(max_length=255)),
                 ("fingerprint", models.BinaryField(max_length=32)),
-                ("message_id", models.BigIntegerField()),
+                ("message_id", models.BigIntegerField(verbose_name="message ID")),
                 ("outcome", models.CharField(max_length=16)),
                 ("deliveries_count", models.PositiveIntegerField()),
                 ("expires_at", models.DateTimeField(db_index=True)),
@@ -152,7 +152,7 @@ class Migration(migrations.Migration):
                 ),
                 ("reply_fingerprint", models.BinaryField(max_length=32, null=True)),
                 ("replied_at", models.DateTimeField(null=True)),
-                ("delivery_id", models.BigIntegerField(null=True)),
+                ("delivery_id", models.BigIntegerField(null=True, verbose_name="delivery ID")),
             ],
             options={
                 "indexes": [
@@ -268,7 +268,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("sequence", models.BigIntegerField(null=True)),
-                ("delivery_id", models.BigIntegerField(null=True)),
+                ("delivery_id", models.BigIntegerField(null=True, verbose_name="delivery ID")),
                 ("reason", models.TextField(default="")),
             ],
             options={
@@ -400,7 +400,7 @@ class Migration(migrations.Migration):
                 ("kind", models.CharField(max_length=32)),
                 ("line", link("delivery.line")),
                 ("subscription", link("subscriptions.subscription")),
-                ("delivery_id", models.BigIntegerField(null=True)),
+                ("delivery_id", models.BigIntegerField(null=True, verbose_name="delivery ID")),
                 ("details", models.JSONField(db_default={}, default=dict)),
                 ("at", models.DateTimeField(db_default=Now())),
             ],

@@ -77,7 +77,7 @@ class Callback(models.Model):
     reply_fingerprint = models.BinaryField(max_length=32, null=True)
     """What makes two replies the same."""
     replied_at = models.DateTimeField(null=True)
-    delivery_id = models.BigIntegerField(null=True)
+    delivery_id = models.BigIntegerField("delivery ID", null=True)
     """The last delivery of the reply to `url`; None before the reply, and if it is passed on inside the broker."""
 
     class Meta:
@@ -210,7 +210,7 @@ class LineEvent(models.Model):
     at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=24, choices=LineEventKind)
     sequence = models.BigIntegerField(null=True)
-    delivery_id = models.BigIntegerField(null=True)
+    delivery_id = models.BigIntegerField("delivery ID", null=True)
     reason = models.TextField(default="")
 
     class Meta:
@@ -339,7 +339,7 @@ class Announcement(models.Model):
     """The event type's name: `Broker.…`."""
     line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
-    delivery_id = models.BigIntegerField(null=True)
+    delivery_id = models.BigIntegerField("delivery ID", null=True)
     """The delivery that has ended, or whose outcome has stopped the others."""
     details = models.JSONField(default=dict, db_default={})
     """What the event says beyond the names and ids: status, reason, number of attempts, times."""

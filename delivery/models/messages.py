@@ -70,7 +70,7 @@ class IdempotencyKey(models.Model):
     key = models.CharField(max_length=255)
     fingerprint = models.BinaryField(max_length=32)
     """SHA-256 over all that makes two publishes the same."""
-    message_id = models.BigIntegerField()
+    message_id = models.BigIntegerField("message ID")
     outcome = models.CharField(max_length=16)
     deliveries_count = models.PositiveIntegerField()
     expires_at = models.DateTimeField(db_index=True)
