@@ -111,7 +111,7 @@ def change_page(client: Client, row: Model) -> str:
     """Return the page of a row."""
     answer = client.get(reverse(f"admin:{_name(row)}_change", args=[row.pk]))
     assert answer.status_code == 200
-    return str(answer.content.decode())
+    return str(answer.text)
 
 
 def form_shown(client: Client, row: Model) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_the_lock_page_says_when_to_try_again_and_not_whether_the_name_exists(an
         fail(name, address=ELSEWHERE)
         answer = log_in(browser_at(ELSEWHERE), name)
         assert 0 < int(answer.headers["Retry-After"]) <= login_throttle.PAUSE.total_seconds() + 1
-        pages.append(answer.content.decode())
+        pages.append(answer.text)
     assert "Try again in 15 minutes" in pages[0]
     assert pages[0].replace("ann", "nobody") == pages[1]
 
@@ -135,7 +135,7 @@ def test_a_lock_allows_no_other_origin() -> None:
 
 
 def test_wrong_passwords_and_unknown_names_get_the_same_answer(ann: User) -> None:
-    known, unknown = (log_in(browser_at(ELSEWHERE), name, "wrong").content.decode() for name in ("ann", "bob"))
+    known, unknown = (log_in(browser_at(ELSEWHERE), name, "wrong").text for name in ("ann", "bob"))
     token = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
     assert token.sub("", known.replace("ann", "bob")) == token.sub("", unknown)
 
@@ -178,7 +178,7 @@ def test_an_unlock_by_a_superuser_is_in_the_history() -> None:
     superuser = logged_in("admin", ELSEWHERE)
     page = "/admin/accounts/failedlogin/"
     row = AccessAttempt.objects.get()
-    assert "bob" in superuser.get(page).content.decode()
+    assert "bob" in superuser.get(page).text
     superuser.post(page, {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"})
     assert fail("bob", times=1) == [AGAIN]
     assert LogEntry.objects.get().object_repr == "bob from 198.51.100.1"
@@ -326,7 +326,7 @@ def set_up(client: Client, user: User) -> list[str]:
     """Set it up as people do; return the recovery codes."""
     client.post(f"{ROOT}begin/", {"password": PASSWORD})
     shown = client.post(f"{ROOT}confirm/", {"code": code(user)})
-    return RECOVERY_CODE.findall(shown.content.decode())
+    return RECOVERY_CODE.findall(shown.text)
 
 
 def asked(user: User, *, until: str = "/admin/") -> Client:
@@ -363,11 +363,11 @@ def test_a_seed_is_shown_once_and_stored_by_no_browser(page: Client, ann: User) 
     shown = page.post(f"{ROOT}begin/", {"password": PASSWORD})
     seed = SecondFactor.objects.get().seed
     assert (shown.status_code, shown.headers["Cache-Control"]) == (200, "no-store")
-    assert seed in shown.content.decode()
-    assert "<svg" in shown.content.decode()
+    assert seed in shown.text
+    assert "<svg" in shown.text
     wrong = page.post(f"{ROOT}confirm/", {"code": "000000"})
     for answer in (wrong, page.get(ROOT), page.get("/admin/"), page.get(f"{ROOT}begin/", follow=True)):
-        assert seed not in answer.content.decode()
+        assert seed not in answer.text
     assert seed not in str(dict(page.session))
 
 
@@ -375,7 +375,7 @@ def test_a_second_factor_takes_effect_with_its_first_code(page: Client, ann: Use
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
     assert page.get("/admin/").status_code == 200
     assert logged_in().get("/admin/").status_code == 200
-    assert len(RECOVERY_CODE.findall(page.post(f"{ROOT}confirm/", {"code": code(ann)}).content.decode())) == 10
+    assert len(RECOVERY_CODE.findall(page.post(f"{ROOT}confirm/", {"code": code(ann)}).text)) == 10
     assert page.get("/admin/").status_code == 200
 
 
@@ -439,7 +439,7 @@ def test_a_code_works_once(ann: User, codes: list[str]) -> None:
 def test_a_code_leads_to_the_wanted_page_of_this_site_only(ann: User, codes: list[str]) -> None:
     client = asked(ann, until="/admin/auth/user/?q=b")
     asking = client.get("/admin/auth/user/?q=b", follow=True)
-    assert 'value="/admin/auth/user/?q=b"' in asking.content.decode()
+    assert 'value="/admin/auth/user/?q=b"' in asking.text
     with later(1):
         answer = client.post(CODE, {"code": code(ann), "next": "https://elsewhere.example/"})
     assert answer.headers["Location"] == "/admin/"
@@ -464,7 +464,7 @@ def test_a_recovery_code_works_once_and_only_its_hash_is_stored(ann: User, codes
 def test_new_recovery_codes_replace_the_previous_ones(page: Client, ann: User, codes: list[str]) -> None:
     with later(1):
         answer = page.post(f"{ROOT}recovery-codes/", {"code": code(ann)})
-    renewed = RECOVERY_CODE.findall(answer.content.decode())
+    renewed = RECOVERY_CODE.findall(answer.text)
     assert (len(renewed), set(renewed) & set(codes)) == (10, set())
     assert not gets_in(asked(ann), codes[0])
     assert gets_in(asked(ann), renewed[0])
@@ -482,13 +482,13 @@ def test_a_recovery_code_works_without_the_secret_key(page: Client, ann: User, m
     codes = set_up(page, ann)
     monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
     client = asked(ann)
-    assert "wrong" in client.post(CODE, {"code": "000000"}).content.decode()
+    assert "wrong" in client.post(CODE, {"code": "000000"}).text
     assert gets_in(client, codes[0])
 
 
 def test_the_fifth_wrong_code_locks_for_a_minute(ann: User, asking: Client) -> None:
     for _ in range(MAX_FREE_FAILURES + 1):
-        assert "wrong" in asking.post(CODE, {"code": "000000"}).content.decode()
+        assert "wrong" in asking.post(CODE, {"code": "000000"}).text
     with later(1):
         refused = asking.post(CODE, {"code": code(ann)})
     assert (refused.status_code, 0 < int(refused.headers["Retry-After"]) <= 61) == (429, True)
@@ -541,7 +541,7 @@ def test_a_required_second_factor_is_set_up_before_anything_else(monkeypatch: py
     client = logged_in()
     for address in ("/admin/", "/admin/auth/user/", "/admin/password_change/", CODE, f"{ROOT}remove/"):
         assert (address, client.get(address).headers.get("Location")) == (address, ROOT)
-    assert "A second factor is required here" in client.get(ROOT).content.decode()
+    assert "A second factor is required here" in client.get(ROOT).text
     set_up(client, ann)
     assert client.get("/admin/").status_code == 200
 
@@ -555,7 +555,7 @@ def test_a_reset_by_a_superuser_is_in_the_history(ann: User, codes: list[str]) -
     boss = admin_user("boss")
     client = logged_in("boss")
     address = f"/admin/auth/user/{ann.pk}/reset_second_factor/"
-    assert "Verify who is asking" in client.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert "Verify who is asking" in client.get(address, headers={"HX-Request": "true"}).text
     client.post(address, {"_form_submitted": "on"})
     assert SecondFactor.objects.count() == 0
     entry = LogEntry.objects.filter(user=boss).get()

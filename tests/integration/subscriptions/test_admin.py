@@ -46,7 +46,7 @@ SOME: Final = {"{id}": "4711", "{name}": "some", "{event_type}": "Some.Type", "{
 
 def shown_once(answer: Answer) -> str:
     """Return the secret that an answer shows, which it leaves nowhere else."""
-    (secret,) = re.findall(r'<code id="secret"[^>]*>([^<]+)</code>', answer.content.decode())
+    (secret,) = re.findall(r'<code id="secret"[^>]*>([^<]+)</code>', answer.text)
     assert (answer.status_code, "no-store" in answer["Cache-Control"]) == (200, True)
     kept = [*answer.cookies.values(), *(one.get_decoded() for one in Session.objects.all()), *LogEntry.objects.values()]
     assert secret not in str(kept)
@@ -366,10 +366,10 @@ def test_the_history_has_what_people_and_keys_changed(admin: Client) -> None:
         (by, "Subscriber: shop_7", "PATCH /api/v1/subscribers/shop_7: description"),
         (by, "Subscriber: store", "POST /api/v1/subscribers: headers, name"),
     ]
-    assert "tell-nobody" not in page.content.decode()
+    assert "tell-nobody" not in page.text
     of_key = admin.get(f"/admin/accounts/change/?key={key.prefix}")
     assert len(of_key.context["cl"].result_list) == 4
-    assert "PATCH /api/v1/subscribers/shop_7" in admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").content.decode()
+    assert "PATCH /api/v1/subscribers/shop_7" in admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").text
     assert not User.objects.get(username=API_USER).is_active
 
 
@@ -377,7 +377,7 @@ def test_the_history_has_what_people_and_keys_changed(admin: Client) -> None:
 def test_a_rename_is_in_the_history_of_what_was_renamed(admin: Client) -> None:
     shop = factories.subscriber("shop")
     assert client_of().patch("/api/v1/subscribers/shop", {"name": "store"}).status_code == 200
-    page = admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").content.decode()
+    page = admin.get(f"{ROOT}/subscriber/{shop.pk}/history/").text
     assert "PATCH /api/v1/subscribers/shop: name" in page
 
 

@@ -190,7 +190,7 @@ def test_a_key_is_rotated_and_its_successors_token_shown(issuer: Client) -> None
     shown = issuer.post(address, CONFIRMED)
     successor = ApiKey.objects.get(successor_of=key)
     assert (successor.scopes, successor.label, successor.issued_by) == (["read"], "rack 3", "person-0")
-    assert successor.prefix in shown.content.decode()
+    assert successor.prefix in shown.text
     assert "no-store" in shown["Cache-Control"]
     assert client_with(token).get("/api/v1/event-types").status_code == 200, "for a day"
     assert issuer.post(f"{ROOT}/{factories.api_key()[0].pk}/rotate/", CONFIRMED).status_code == 403
@@ -205,7 +205,7 @@ def test_a_key_that_has_ended_is_not_rotated(admin: Client) -> None:
 
 
 def token_of_form(client: Client, address: str) -> str:
-    (token, *_) = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get(address).content.decode())
+    (token, *_) = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get(address).text)
     return str(token)
 
 

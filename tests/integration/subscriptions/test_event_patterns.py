@@ -81,10 +81,10 @@ def test_the_admin_makes_shows_and_finds_patterns(created: EventType) -> None:
     shop = factories.subscriber("pattern-shop")
     form = {**SUBSCRIPTION_FORM, "subscriber": shop.pk, "endpoint": "http://a.example/", "status": "ACTIVE"}
     add = reverse("admin:subscriptions_subscription_add")
-    refused = admin.post(add, form).content.decode()
+    refused = admin.post(add, form).text
     assert "for one event type or for one pattern" in refused
-    assert "shown only once" in admin.post(add, {**form, "event_pattern": "Order.*"}).content.decode()
-    by_type = admin.get(changelist, {"event_type__id__exact": created.pk}).content.decode()
-    other = admin.get(changelist, {"event_type__id__exact": factories.event_type("Pay").pk}).content.decode()
+    assert "shown only once" in admin.post(add, {**form, "event_pattern": "Order.*"}).text
+    by_type = admin.get(changelist, {"event_type__id__exact": created.pk}).text
+    other = admin.get(changelist, {"event_type__id__exact": factories.event_type("Pay").pk}).text
     assert ("pattern-shop" in by_type, "Order.*" in by_type, "Order.*" in other) == (True, True, False)
-    assert "pattern-shop" in admin.get(changelist, {"q": "Order.*"}).content.decode()
+    assert "pattern-shop" in admin.get(changelist, {"q": "Order.*"}).text

@@ -333,7 +333,7 @@ def shown(client: Client, content: str) -> Answer:
 
 def confirmed(client: Client, page: Answer) -> Answer:
     """Return the page after the preview's button was pressed."""
-    fields = dict(re.findall(r'name="(previewed|confirmed)" value="([^"]*)"', page.content.decode()))
+    fields = dict(re.findall(r'name="(previewed|confirmed)" value="([^"]*)"', page.text))
     return client.post(f"{ADMIN_EVENT_TYPES}/import/", fields, follow=True)
 
 
@@ -344,7 +344,7 @@ def test_schema_and_sample_are_set_and_shown_to_be_read(admin: Client) -> None:
     made = EventType.objects.configured().get()
     assert (made.schema, made.sample) == (ID_SCHEMA, '{"id":\n "o-1"}\n')
     page = admin.get(f"{ADMIN_EVENT_TYPES}/{made.pk}/change/")
-    assert "{\n  &quot;type&quot;: &quot;object&quot;,\n" in page.content.decode()
+    assert "{\n  &quot;type&quot;: &quot;object&quot;,\n" in page.text
 
 
 def test_saving_what_was_shown_changes_nothing(admin: Client) -> None:
@@ -416,7 +416,7 @@ def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     factories.event_type("A", description="old")
     page = shown(admin, '{"event_types": [{"name": "A", "description": "ü"}, {"name": "B"}]}')
     shown_words = ("Nothing has been changed yet", "would be created", "would be changed", "description")
-    assert [word for word in shown_words if word not in page.content.decode()] == []
+    assert [word for word in shown_words if word not in page.text] == []
     assert EventType.objects.configured().get().description == "old"
     assert messages_of(confirmed(admin, page)) == "Imported: 1 created, 1 changed, 0 unchanged."
     imported = EventType.objects.configured().order_by("name").values_list("name", "description")
@@ -442,7 +442,7 @@ def test_imports_create_in_one_order_whatever_that_of_the_file_is() -> None:
 )
 def test_a_file_that_cannot_be_imported_is_explained(admin: Client, content: str, says: str) -> None:
     factories.event_type("A")
-    page = shown(admin, content).content.decode()
+    page = shown(admin, content).text
     assert says in page
     assert 'name="previewed"' not in page
     assert '"<script>' not in page
@@ -460,7 +460,7 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     every = admin.get(f"{ADMIN_EVENT_TYPES}/export/")
     some = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": [made[1].pk]})
     assert every["Content-Disposition"] == 'attachment; filename="event-types.json"'
-    assert [re.findall(r'"name": "(\w)"', file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
+    assert [re.findall(r'"name": "(\w)"', file.text) for file in (every, some)] == [["A", "B"], ["B"]]
 
 
 def test_what_is_exported_can_be_imported_whatever_was_chosen(admin: Client) -> None:
@@ -468,6 +468,4 @@ def test_what_is_exported_can_be_imported_whatever_was_chosen(admin: Client) -> 
     chosen = [*EventType.objects.values_list("pk", flat=True)]
     assert EventType.objects.get(name="Broker.Line.Paused").pk in chosen
     file = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": chosen})
-    assert messages_of(confirmed(admin, shown(admin, file.content.decode()))) == (
-        "Imported: 0 created, 0 changed, 1 unchanged."
-    )
+    assert messages_of(confirmed(admin, shown(admin, file.text))) == ("Imported: 0 created, 0 changed, 1 unchanged.")

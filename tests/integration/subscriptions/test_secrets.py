@@ -172,7 +172,7 @@ def test_only_the_answer_to_the_rotation_has_a_secret(management: Client) -> Non
     made = factories.subscription()
     shown = rotated(made, management).json()["signing_secret"]
     for address in (f"/api/v1/subscriptions/{made.pk}", "/api/v1/subscriptions"):
-        text = management.get(address).content.decode()
+        text = management.get(address).text
         assert "whsec_" not in text
         assert "overlap_ends_at" in text
     assert shown == Subscription.objects.get().signing_secret != made.signing_secret
