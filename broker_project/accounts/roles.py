@@ -51,9 +51,3 @@ def install_roles(**_: object) -> None:
             group.permissions.set(Permission.objects.filter(permissions))
         else:
             log.warning("role.not_installed", group=name, reason="There is another group with this name. Rename it.")
-
-
-def roles_with(app: str, codename: str) -> list[str]:
-    """Return the names of the groups that have a permission."""
-    groups = Group.objects.filter(permissions__content_type__app_label=app, permissions__codename=codename)
-    return [*groups.order_by("pk").values_list("name", flat=True)]

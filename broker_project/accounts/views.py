@@ -10,7 +10,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import authenticate
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -22,7 +22,6 @@ from django.utils.safestring import mark_safe
 from broker_project.accounts import mfa, sessions
 from broker_project.accounts.login_throttle import tries_of
 from broker_project.accounts.models import SecondFactor, second_factor_of
-from broker_project.accounts.roles import roles_with
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 from broker_project.core.api import problems
 
@@ -255,7 +254,8 @@ def _missing_permission(request: HttpRequest) -> dict[str, Any]:
     if model_admin is None or action is None:
         return {}
     app, codename = model_admin.opts.app_label, f"{action}_{model_admin.opts.model_name}"
-    return {"permission": f"{app}.{codename}", "roles": roles_with(app, codename)}
+    roles = Group.objects.filter(permissions__content_type__app_label=app, permissions__codename=codename)
+    return {"permission": f"{app}.{codename}", "roles": roles.order_by("pk")}
 
 
 def _user(request: HttpRequest) -> User:
