@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.api.fields import id_of
-from broker_project.portal.operations import OPERATIONS, SAVED, STARTED, SUBSCRIPTION, Operation, offered
+from broker_project.portal.operations import OPERATIONS, SAVED, STARTED, SUBSCRIPTION, offered
 from broker_project.portal.session import (
     IN_THE_PORTAL,
     Portal,
@@ -141,51 +141,49 @@ def _choices(portal: Portal, records: str) -> dict[str, Any]:
     return {"found": found, "are_more": bool(query)}
 
 
-def _topics(portal: Portal) -> dict[str, Any]:
-    """Return the event types that a subscriber's key subscribes to."""
-    listed = _choices(portal, "event-types")
-    topics = [one for one in listed["found"] if one["kind"] == EventKind.TOPIC and not is_own(one["name"])]
-    return {**listed, "found": topics}
-
-
 def _pages(listed: Mapping[str, Any]) -> dict[str, str]:
     """Return the query strings of the previous and the next page, each empty if there is no such page."""
     return {name: urlsplit(listed.get(name) or "").query for name in ("previous", "next")}
 
 
 @page
-def subscription(portal: Portal, id: int | None = None) -> HttpResponse:
-    """Show a subscription and save its form, or that of a new one."""
-    if id is None and Scope.CONFIGURE not in portal.key.scopes:
+def subscription(portal: Portal, id: int) -> HttpResponse:
+    """Show a subscription, and save its form."""
+    form: Any = portal.request.POST
+    why: Refused | None = None
+    if portal.request.method == "POST":
+        try:
+            return _saved(portal, id, form)
+        except Refused as refused:
+            why = refused
+    stored = portal.call("GET", f"subscriptions/{id}")
+    name = stored["event_type"]
+    kind = portal.call("GET", f"event-types/{name}")["kind"] if name else EventKind.TOPIC
+    operations = [*offered("subscriptions", {**stored, "kind": kind}, portal.key.scopes)]
+    form = form or _form_of(stored)
+    return portal.page("subscription", refused=why, subscription=stored, form=form, operations=operations)
+
+
+@page
+def new_subscription(portal: Portal) -> HttpResponse:
+    """Show and save the form of a new subscription, to event types that a subscriber's key subscribes to."""
+    if Scope.CONFIGURE not in portal.key.scopes:
         raise Refused(IN_THE_PORTAL["forbidden"], 403, "This link only shows subscriptions")
     form: QueryDict = portal.request.POST
     why: Refused | None = None
     if portal.request.method == "POST":
         try:
-            return _created(portal, form) if id is None else _saved(portal, id, form)
+            return _created(portal, form)
         except Refused as refused:
             why = refused
-    stored = {} if id is None else portal.call("GET", f"subscriptions/{id}")
-    return portal.page(
-        "subscription",
-        refused=why,
-        subscription=stored,
-        form=form or _form_of(stored),
-        event_types=_topics(portal) if id is None else {},
-        operations=[] if id is None else _operations(portal, stored),
-    )
+    listed = _choices(portal, "event-types")
+    topics = [one for one in listed["found"] if one["kind"] == EventKind.TOPIC and not is_own(one["name"])]
+    return portal.page("subscription", refused=why, form=form, event_types={**listed, "found": topics})
 
 
 def _form_of(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return a subscription as its form shows it; headers that cannot be decrypted are not there."""
-    return {**stored, "headers": "\n".join(f"{name}:" for name in stored.get("headers") or ())}
-
-
-def _operations(portal: Portal, stored: Mapping[str, Any]) -> list[tuple[str, Operation]]:
-    """Return what can be done to a subscription."""
-    name = stored["event_type"]
-    kind = portal.call("GET", f"event-types/{name}")["kind"] if name else EventKind.TOPIC
-    return [*offered("subscriptions", {**stored, "kind": kind}, portal.key.scopes)]
+    return {**stored, "headers": "\n".join(f"{name}:" for name in stored["headers"] or ())}
 
 
 def _saved(portal: Portal, id: int, form: QueryDict) -> HttpResponse:
