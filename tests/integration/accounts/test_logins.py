@@ -272,14 +272,6 @@ def test_a_new_password_ends_all_other_sessions(ann: User) -> None:
     assert (is_in(here), is_in(elsewhere)) == (True, False)
 
 
-def test_a_password_that_a_superuser_sets_ends_all_sessions(ann: User) -> None:
-    hers = logged_in()
-    admin_user("boss")
-    form = {"password1": NEW_PASSWORD, "password2": NEW_PASSWORD, "usable_password": "true"}
-    logged_in("boss").post(f"/admin/auth/user/{ann.pk}/password/", form)
-    assert not is_in(hers)
-
-
 def test_an_inactive_user_is_logged_out(ann: User) -> None:
     hers = logged_in()
     User.objects.filter(pk=ann.pk).update(is_active=False)
