@@ -286,13 +286,6 @@ def test_no_other_event_type_begins_with_broker() -> None:
     assert client_of().post(EVENT_TYPES, {"name": "Brokers.Mine"}).status_code == 201
 
 
-def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -> None:
-    page = f"/admin/subscriptions/eventtype/{EventType.objects.get(name=REJECTED).pk}"
-    assert b'name="description"' not in admin.get(f"{page}/change/").content
-    assert admin.post(f"{page}/change/", {"description": "mine"}).status_code == 403
-    assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 403
-
-
 @pytest.mark.parametrize(
     "events",
     [
