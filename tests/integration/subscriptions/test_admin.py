@@ -222,6 +222,7 @@ def test_a_key_is_revoked_and_never_deleted(admin: Client) -> None:
     assert admin.post(f"{ROOT}/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
+@pytest.mark.behaviour("1.2")
 def test_an_event_type_that_limits_a_publisher_is_not_deleted(admin: Client) -> None:
     made = factories.event_type("Order.Paid")
     factories.publisher("till", event_types=[made])

@@ -99,14 +99,6 @@ def test_an_event_type_is_deleted_once_it_has_no_subscriptions() -> None:
 
 
 @pytest.mark.behaviour("1.2")
-def test_deleting_an_event_type_never_lets_a_publisher_publish_more() -> None:
-    limited = factories.publisher("till", event_types=[factories.event_type("Order.Paid")])
-    answer = client_of().delete(f"{EVENT_TYPES}/Order.Paid")
-    assert problem_of(answer) == (409, "still_in_use")
-    assert [known.name for known in limited.event_types.all()] == ["Order.Paid"]
-
-
-@pytest.mark.behaviour("1.2")
 def test_nobody_is_limited_to_an_event_type_while_it_is_deleted(
     transactional_db: None, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
