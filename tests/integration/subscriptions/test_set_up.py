@@ -62,6 +62,7 @@ def test_what_exists_is_chosen(admin: Client) -> None:
     assert not Subscriber.objects.filter(name="store").exists()
 
 
+@pytest.mark.behaviour("2.8")
 @pytest.mark.parametrize(
     ("field", "given"),
     [

@@ -108,12 +108,6 @@ def test_serial_implies_a_concurrency_of_one() -> None:
     assert (made.processing, made.concurrency) == ("SERIAL", 1)
 
 
-@pytest.mark.behaviour("2.8")
-def test_no_subscriber_has_the_name_default() -> None:
-    answer = client_of().post(SUBSCRIBERS, {"name": "default"})
-    assert invalid_fields(answer) == ["name"]
-
-
 def test_a_subscriber_is_deleted_with_its_keys_once_it_has_no_subscriptions() -> None:
     shop, paid = factories.subscriber("shop"), factories.event_type("Order.Paid")
     own, made = client_of(shop), factories.subscription(subscriber=shop, event_type=paid)
