@@ -22,7 +22,8 @@ from subscriptions.presets import install
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import factories
 from tests.support.admin import form_shown, save_form
-from tests.support.api import client_of, invalid_fields, problem_of
+from tests.support.api import Answer, client_of, invalid_fields, problem_of
+from tests.support.html_form import Form
 
 pytestmark = pytest.mark.django_db
 
@@ -213,23 +214,17 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
     ]
 
 
-TERMS = {
-    **{f"on_{what}": "HOLD" for what in ("redirect", "throttled", "client_error")},
-    **{f"on_{what}": "RETRY_LANE" for what in ("unavailable", "server_error", "no_answer")},
-    "initial_delay_seconds": "2",
-    "factor": "1",
-    "max_delay_seconds": "60",
-    "jitter": "0",
-    "schedule": "1, 2.5",
-    "max_retries": "2",
-    "on_exhausted": "FAIL",
-    "probe_seconds": "60",
-}
+TERMS = {"schedule": "1, 2.5", "max_retries": "2", "on_exhausted": "FAIL", "on_no_answer": "RETRY_LANE"}
+
+
+def added(admin: Client, **fields: str) -> Answer:
+    address = f"{ADMIN_RETRY_POLICIES}/add/"
+    return admin.post(address, {**Form(admin.get(address).text).fields, "name": "mine", **TERMS, **fields})
 
 
 @pytest.mark.behaviour("5.1")
 def test_a_policy_is_created_and_changed(admin: Client) -> None:
-    admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS})
+    added(admin)
     made = RetryPolicy.objects.get(is_preset=False)
     assert (made.name, made.schedule, made.max_retries, made.on_no_answer) == ("mine", [1, 2.5], 2, "RETRY_LANE")
     save_form(admin, made, form_shown(admin, made) | {"schedule": ""})
@@ -238,8 +233,7 @@ def test_a_policy_is_created_and_changed(admin: Client) -> None:
 
 
 def test_contradicting_terms_are_reported_at_their_field(admin: Client) -> None:
-    answer = admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS, "max_retries": ""})
-    assert answer.context["adminform"].form.errors.keys() == {"max_retries"}
+    assert added(admin, max_retries="").context["adminform"].form.errors.keys() == {"max_retries"}
     assert RetryPolicy.objects.count() == len(PRESETS)
 
 
