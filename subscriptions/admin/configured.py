@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
@@ -42,6 +43,8 @@ INACTIVATING: Final = (
 CHANGED_MEANWHILE: Final = "Somebody else has changed this since you opened the page. Open it again and change that."
 MAX_REASONS: Final = 3
 """Records that a message names, with why nothing was done to them; the history of each says it too."""
+EACH_SECONDS: Final = 5.0
+"""After this time an action on chosen records asks about the rest again: one may take as long by itself."""
 INACTIVATE_BUTTON: Final[dict[str, Any]] = {"submit": "Inactivate", "variant": ActionVariant.DANGER}
 
 
@@ -170,14 +173,13 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     ) -> HttpResponse | None:
         """Ask, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses.
 
-        Of all that a list finds, the first are asked about and done, then the next. `button`: `submit` and `variant` of
-        the confirmation.
+        Of all that a list finds, the first are asked about and done, then the next; what is not done after
+        `EACH_SECONDS` is asked about again. `button`: `submit` and `variant` of the confirmation.
         """
         chosen = chosen.order_by("pk")
         if CONFIRMED in request.POST:
             asked = [int(pk) for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)]
-            self._do_each(request, chosen.filter(pk__in=asked), do, refusals)
-            chosen = chosen.filter(pk__gt=max(asked))
+            chosen = chosen.filter(pk__gt=self._do_each(request, chosen.filter(pk__in=asked), do, refusals))
         records = [*chosen[:MAX_CHOSEN]]
         if not records:
             return None
@@ -190,24 +192,27 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         records: QuerySet[Record],
         do: Callable[[Any], str],
         refusals: tuple[type[Exception], ...],
-    ) -> None:
-        """Do it to each, and say for how many it was done, and for which not and why."""
-        not_done = []
-        for record in records:
+    ) -> int:
+        """Do it to each, and say for how many it was done, and for which not and why; return the last one's id."""
+        not_done, stopped, last, number, until = [], "", 0, 0, monotonic() + EACH_SECONDS
+        for number, record in enumerate(records, 1):
             try:
                 note = do(record)
             except refusals as refused:
                 note = f"Not done. {refused}"
                 not_done.append(f"{record}: {refused}")
             self.log_change(request, record, note)
-        done = len(records) - len(not_done)
-        if not not_done:
-            self.message_user(request, f"Done for {done}.", messages.SUCCESS)
-            return
-        shown = [f"Done for {done}, not done for {len(not_done)}.", *not_done[:MAX_REASONS]]
+            last = record.pk
+            if monotonic() >= until:
+                stopped = f"The last was {record}: {note} {len(records) - number} are left."
+                break
+        done = f"Done for {number - len(not_done)}"
+        shown = [f"{done}, not done for {len(not_done)}." if not_done else f"{done}.", *not_done[:MAX_REASONS]]
         if len(not_done) > MAX_REASONS:
             shown.append(f"And {len(not_done) - MAX_REASONS} more.")
-        self.message_user(request, " ".join(shown), messages.WARNING)
+        level = messages.WARNING if not_done or stopped else messages.SUCCESS
+        self.message_user(request, " ".join([*shown, stopped]).strip(), level)
+        return last
 
 
 def _is_built_in(row: object) -> bool:

@@ -18,8 +18,9 @@ from delivery.models import Attempt, Delivery, Hold, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
+from subscriptions.admin import configured
 from subscriptions.models import Subscription
-from tests.support.admin import change_page
+from tests.support.admin import change_page, messages_of
 from tests.support.api import client_of
 from tests.support.broker import inactivate, line_of, publish_numbered, retry_line_of
 from tests.support.database import execute
@@ -179,7 +180,7 @@ def test_unfinished_deliveries_are_cancelled_on_a_subscriptions_page_once_that_i
 
 
 def test_unfinished_deliveries_of_many_subscriptions_are_cancelled_once_that_is_confirmed(
-    admin: Client, wanted: Subscription, line: Line
+    admin: Client, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = subscription(event_type=wanted.event_type)
     kept = subscription(event_type=wanted.event_type)
@@ -188,8 +189,12 @@ def test_unfinished_deliveries_of_many_subscriptions_are_cancelled_once_that_is_
     address = reverse("admin:subscriptions_subscription_changelist")
     assert "deliveries, 7 now?" in admin.post(address, chosen).content.decode()
     assert cancelled() == []
-    admin.post(address, {**chosen, "confirmed": "yes"})
-    assert len(cancelled()) == 7
+    monkeypatch.setattr(configured, "EACH_SECONDS", 0)
+    rest = admin.post(address, {**chosen, "confirmed": "yes"})
+    assert (rest.context["chosen"], len(cancelled())) == ([other], 5)
+    assert messages_of(rest) == f"Done for 1. The last was {wanted}: Cancelled 5 deliveries. 1 are left."
+    done = admin.post(address, {**chosen, "_selected_action": [other.pk], "confirmed": "yes"})
+    assert (done.status_code, len(cancelled())) == (302, 7)
     assert set(Delivery.objects.open().values_list("subscription", flat=True)) == {kept.pk}
 
 

@@ -20,7 +20,9 @@ from broker_project import admin as history
 from broker_project.core.api.history import API_USER, KEPT, author_and_call, forget_old_changes
 from broker_project.core.api.records import Audited
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from subscriptions import edit
+from subscriptions.admin import configured
 from subscriptions.admin.configured import CHANGED_MEANWHILE
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
@@ -158,7 +160,10 @@ def test_an_action_on_many_asks_first(admin: Client) -> None:
     assert messages_of(done) == "Done for 2."
 
 
-def test_all_that_a_list_finds_is_asked_about_some_hundreds_at_a_time(admin: Client) -> None:
+def test_all_that_a_list_finds_is_asked_about_some_hundreds_at_a_time(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configured, "EACH_SECONDS", PATIENCE_SECONDS)
     one = factories.subscription(status=Status.INACTIVE)
     of_type = {"subscriber": one.subscriber, "event_type": one.event_type, "status": Status.INACTIVE}
     Subscription.objects.bulk_create(
