@@ -137,6 +137,7 @@ class SenderSerializer(serializers.Serializer[Any]):
         source="line.deferred", help_text="Those of them for which all endpoints failed."
     )
     deferred_due_at = NullableTime(source="line.deferred_due_at", help_text="When the next deferred group is due.")
+    delayed = serializers.IntegerField(source="line.delayed", help_text="Those of them that are not to be sent yet.")
     awaiting_release = serializers.IntegerField(
         source="line.awaiting_release", help_text="Those of them that are HELD until released."
     )

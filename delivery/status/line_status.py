@@ -119,16 +119,19 @@ SELECT DISTINCT l.id FROM apart a JOIN delivery_line l ON l.id = a.line_id WHERE
 
 def _groups(which: LiteralString) -> LiteralString:
     """Return SQL of the groups of line `l` that wait for this, up to the limit."""
-    return f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {MAX_COUNTED})"
+    return f"(SELECT * FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {MAX_COUNTED})"
 
 
 SENDER_STATUS: Final = f"""
 SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
-       fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false), false,
-       fresh.number + parked.number, later.number, 0, held.number, later.due_at
+       fresh.number > 0 OR COALESCE(later.next_at <= clock_timestamp(), false), false,
+       fresh.number + parked.number, later.retried, later.delayed, held.number, later.retried_at
   FROM delivery_line l
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
- CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
+ CROSS JOIN LATERAL (
+   SELECT count(*) FILTER (WHERE waits_for = 'RETRY') AS retried, count(*) FILTER (WHERE waits_for = 'START') AS delayed,
+          min(due_at) AS next_at, min(due_at) FILTER (WHERE waits_for = 'RETRY') AS retried_at
+     FROM {_groups(LATER)} g) later
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(HELD_GROUPS)} g) held
  WHERE l.id = ANY(%s) AND l.lane = 'queue'
@@ -153,7 +156,9 @@ SELECT l.sender, l.id, l.queue, CASE WHEN l.lease_until IS NULL THEN '' ELSE l.w
           WHERE p.line_id = l.id AND l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT')
   FROM delivery_line l
  CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(FRESH)} g) fresh
- CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(LATER)} g) later
+ CROSS JOIN LATERAL (
+   SELECT min(CASE waits_for WHEN 'START' THEN due_at ELSE created_at END)
+          FILTER (WHERE waits_for = 'RETRY' OR due_at <= clock_timestamp()) AS oldest FROM {_groups(LATER)} g) later
  WHERE l.lane = 'queue' ORDER BY l.sender
 """
 
@@ -250,7 +255,7 @@ class LineStatus:
     awaiting_release: int = 0
     """HELD ones, counted alike."""
     delayed: int = 0
-    """Ones with a `not_before` to come, counted alike; groups count as `deferred`."""
+    """Ones with a `not_before` to come, counted alike."""
 
     @property
     def hold(self) -> LineHold | None:

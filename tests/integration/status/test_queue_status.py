@@ -197,7 +197,7 @@ def test_senders_show_their_waiting_groups(group: list[Subscription]) -> None:
 
     assert parse_datetime(shown.pop("oldest_since")) == QueueGroup.objects.get().created_at
     nobody = {"in_flight": 0, "worker": "", "lease_until": None}
-    counts = {"waiting": 1, "deferred": 0, "deferred_due_at": None, "awaiting_release": 0}
+    counts = {"waiting": 1, "deferred": 0, "deferred_due_at": None, "delayed": 0, "awaiting_release": 0}
     assert shown == {"queue": f"queue.{Message.objects.get().pk % 5}", "state": "WAITING", **counts, **nobody}
     others = [one for one in client_of().get("/api/v1/senders").json() if one["queue"] != shown["queue"]]
     assert [(one["state"], one["waiting"], one["oldest_since"]) for one in others] == [("IDLE", 0, None)] * 4
@@ -221,7 +221,8 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
     [
         ("TURN", None, LineStatus(LineState.WAITING, (), 1, 0, None)),
         ("RETRY", SINCE, LineStatus(LineState.WAITING, (), 1, 1, SINCE)),
-        ("START", LATER, LineStatus(LineState.DEFERRED, (), 1, 1, LATER)),
+        ("START", SINCE, LineStatus(LineState.WAITING, (), 1, 0, None, delayed=1)),
+        ("START", LATER, LineStatus(LineState.DELAYED, (), 1, 0, None, delayed=1)),
         ("SUBSCRIPTION", None, LineStatus(LineState.INACTIVE, (), 1, 0, None)),
         ("RELEASE", None, LineStatus(LineState.AWAITING_RELEASE, (), 1, 0, None, 1)),
     ],
@@ -239,6 +240,7 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
     one = QueueGroup.objects.get()
     fields: dict[str, Any] = {"line_id": one.line_id, "delivery_ids": [], "size": 1, "waits_for": "RETRY"}
     QueueGroup.objects.bulk_create(
+    assert (sender()["oldest_since"] is None) == (standing.state != LineState.WAITING)
         QueueGroup(id=one.pk + 10 + n, due_at=LATER + timedelta(days=n), **fields) for n in range(MAX_COUNTED + 1)
     )
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
