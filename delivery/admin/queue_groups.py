@@ -22,7 +22,7 @@ from delivery.models import Delivery, QueueGroup
 from delivery.status.queue_status import GroupState, groups_of, next_try_of, state_of
 from delivery.statuses import GROUP_ID_PREFIX, DeliveryStatus
 
-SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
+SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type", "group")
 GROUP_COLOURS: Final = {
     GroupState.WAITING: "info",
     GroupState.IN_FLIGHT: "info",

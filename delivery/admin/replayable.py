@@ -71,7 +71,7 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
 
     actions_list: ClassVar[tuple[str, ...]] = ("replay_these",)
     list_select_related: ClassVar[tuple[str, ...]] = (
-        *("subscription__subscriber", "subscription__event_type", "line"),
+        *("subscription__subscriber", "subscription__event_type", "group", "line"),
     )
     prefetched = (CALLBACK_OF_REPLY,)
 

@@ -144,7 +144,7 @@ class DeliveryQuery(SearchQuery):
 
 
 deliveries_for = records_of(
-    Delivery.objects.select_related("subscription__subscriber", "hold", "line"),
+    Delivery.objects.select_related("subscription__subscriber", "hold", "group", "line"),
     "subscription__subscriber",
     "subscriber_id",
 )

@@ -121,7 +121,7 @@ class Delivery(models.Model):
     def next_try_at(self) -> dt.datetime | None:
         """When it is tried, if it was delayed or deferred and has not ended; of a reply, when its line tries again.
 
-        None of what is fetched: that is there at any time, unless it was delayed.
+        None of what is fetched: that is there at any time, unless it was delayed. That of a QUEUE group is its group's.
         """
         if self.status in FINAL:
             return None
@@ -131,7 +131,7 @@ class Delivery(models.Model):
             return None
         if self.subscription_id is None:
             return self.hold.due_at if hasattr(self, "hold") else None
-        return self.due_at
+        return self.group.due_at if self.group else self.due_at
 
 
 class Attempt(models.Model):
