@@ -40,11 +40,11 @@ from delivery.admin.read_only import (
 )
 from delivery.admin.search import of_contents, with_key
 from delivery.models import Delivery, Message, MessageOutcome
-from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal, TooManyDeliveries
 from delivery.publish.publish import publish_terms
 from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import explain_message
+from delivery.status.queue_status import first_of
 from delivery.status.timeline import Moment
 from delivery.statuses import MESSAGE_ID_PREFIX, DeliveryStatus
 
@@ -59,8 +59,8 @@ OUTCOME_COLOURS: Final = {
 }
 
 
-def _deliveries_of(message: Message) -> DeliveryQuerySet:
-    return Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()[:MAX_SHOWN]
+def _deliveries_of(message: Message) -> list[Delivery]:
+    return first_of(message.delivery_set.select_related(*SHOWN_WITH), MAX_SHOWN)
 
 
 def _delivery_table(message: Message) -> SafeString:

@@ -19,7 +19,7 @@ from delivery.admin.read_only import (
     yes_or_no,
 )
 from delivery.models import Delivery, QueueGroup
-from delivery.status.queue_status import GroupState, groups_of, next_try_of, state_of
+from delivery.status.queue_status import GroupState, first_of, groups_of, next_try_of, state_of
 from delivery.statuses import GROUP_ID_PREFIX, DeliveryStatus
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type", "group")
@@ -63,7 +63,7 @@ def group_deliveries_table(message_id: int | None, group_id: int | None) -> Safe
     if group_id is None:
         return "-"
     found = Delivery.objects.filter(message=message_id, group=group_id).select_related(*SHOWN_WITH)
-    return deliveries_table(found.oldest_first()[:MAX_SHOWN])
+    return deliveries_table(first_of(found, MAX_SHOWN))
 
 
 def deliveries_table(deliveries: Iterable[Delivery], more: Iterable[Sequence[object]] = ()) -> SafeString:

@@ -18,7 +18,7 @@ from delivery.api.searches import SearchQuery, along_one_index, searched_message
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
-from delivery.status.queue_status import groups_of
+from delivery.status.queue_status import first_of, groups_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayPublish, key_of, records_of
 from subscriptions.models import KeyKind, Scope
@@ -114,9 +114,8 @@ class WholeMessageSerializer(MessageSerializer):
         return CallbackSerializer(callbacks_now([*callbacks], now=timezone.now()), many=True).data
 
 
-def _deliveries_of(message: Message) -> "QuerySet[Delivery]":
-    deliveries = Delivery.objects.filter(message=message).select_related("subscription__subscriber")
-    return deliveries.order_by("id")[:DELIVERIES_SHOWN]
+def _deliveries_of(message: Message) -> list[Delivery]:
+    return first_of(message.delivery_set.select_related("subscription__subscriber"), DELIVERIES_SHOWN)
 
 
 messages_for = records_of(Message.objects.select_related("event_type", "publisher"), "publisher", "publisher_id")

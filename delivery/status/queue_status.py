@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db.models import Case, QuerySet, When
 from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
@@ -98,6 +99,12 @@ def senders() -> list[SenderStatus]:
     found = rows(SENDERS)
     statuses = line_statuses([line_id for _, line_id, *_ in found])
     return [SenderStatus(statuses[columns[1]], *columns) for columns in found]
+
+
+def first_of(deliveries: QuerySet[Delivery], limit: int) -> list[Delivery]:
+    """Return the first deliveries of a message, at most `limit`; those that took it for their group are among them."""
+    has_taken = Case(When(group__isnull=False, status=DeliveryStatus.DELIVERED, then=0), default=1)
+    return sorted(deliveries.order_by(has_taken, "pk")[:limit], key=lambda one: one.pk)
 
 
 def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStatus]:

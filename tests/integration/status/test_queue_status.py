@@ -60,7 +60,9 @@ def message() -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("6.4")
-def test_a_message_shows_who_took_it_and_who_was_not_needed(admin: Client, group: list[Subscription]) -> None:
+def test_a_message_shows_who_took_it_and_who_was_not_needed(
+    admin: Client, group: list[Subscription], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second, third = Delivery.objects.oldest_first()
     end(first, "REDUNDANT")
     end(second, "DELIVERED")
@@ -79,6 +81,10 @@ def test_a_message_shows_who_took_it_and_who_was_not_needed(admin: Client, group
     assert "mill.example.com" in text
     assert f"?q=grp_{first.pk}" in text
     assert "REDUNDANT" in change_page(admin, second)
+    monkeypatch.setattr("delivery.api.messages.DELIVERIES_SHOWN", 1)
+    monkeypatch.setattr("delivery.admin.queue_groups.MAX_SHOWN", 1)
+    assert ([one["id"] for one in message()["deliveries"]], message()["groups"][0]["taken_by"]) == ([second.pk], second.pk)
+    assert f"dlv_{second.pk}" in change_page(admin, first)
 
 
 @pytest.mark.behaviour("6.5")
@@ -234,6 +240,7 @@ def test_the_state_of_a_sender_follows_from_its_groups(
     QueueGroup.objects.update(waits_for=waits_for, due_at=due_at)
     line = line_of_the_group()
     assert line_statuses([line.pk])[line.pk] == standing
+    assert (sender()["oldest_since"] is None) == (standing.state != LineState.WAITING)
     assert str(standing.state) in change_page(admin, line)
 
 
@@ -241,7 +248,6 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
     one = QueueGroup.objects.get()
     fields: dict[str, Any] = {"line_id": one.line_id, "delivery_ids": [], "size": 1, "waits_for": "RETRY"}
     QueueGroup.objects.bulk_create(
-    assert (sender()["oldest_since"] is None) == (standing.state != LineState.WAITING)
         QueueGroup(id=one.pk + 10 + n, due_at=LATER + timedelta(days=n), **fields) for n in range(MAX_COUNTED + 1)
     )
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
