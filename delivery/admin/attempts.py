@@ -14,7 +14,7 @@ from broker_project.core.admin.lists import several_filter
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Prefetched, column
 from delivery.admin.read_only import ReadOnlyAdmin, link_to, may_see_contents, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
-from delivery.status.timeline import exchange_of
+from delivery.status.timeline import TOLD_WITH, exchange_of
 
 
 def _callbacks_of(deliveries: Sequence[Delivery]) -> dict[int | None, Callback]:
@@ -89,5 +89,7 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, obj: Attempt, **options: Any
     ) -> HttpResponse:
         """Show its request beside its answer above its fields."""
-        context |= {"exchange": exchange_of(obj), "shows_contents": may_see_contents(request)}
+        delivery = Delivery.objects.select_related(*TOLD_WITH).filter(pk=obj.delivery_id or 0).first()
+        exchange = delivery and exchange_of(delivery, obj)
+        context |= {"exchange": exchange, "shows_contents": may_see_contents(request)}
         return super().render_change_form(request, context, *args, obj=obj, **options)  # type: ignore[no-any-return]

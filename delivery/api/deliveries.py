@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from django.http import Http404
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema_field
@@ -22,7 +21,7 @@ from delivery.status import delivery_search
 from delivery.status.delivery_search import Finder
 from delivery.status.line_status import MAX_COUNTED
 from delivery.status.sent_requests import SentRequest
-from delivery.status.timeline import Exchange, exchange_of
+from delivery.status.timeline import TOLD_WITH, Exchange, exchange_of
 from delivery.statuses import GROUP_ID_PREFIX, MESSAGE_ID_PREFIX, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
@@ -201,12 +200,9 @@ class Deliveries(Records[Delivery]):
 @operation("get", Scope.READ, MayReceive, responses=ExchangeSerializer)
 def read_attempt(request: Request, id: int, number: int) -> Response:
     """Read an attempt of a delivery: its request as it was sent, its answer, and what followed."""
-    delivery = get_object_or_404(deliveries_for(key_of(request)), pk=id)
+    delivery = get_object_or_404(deliveries_for(key_of(request)).select_related(*TOLD_WITH), pk=id)
     attempt = get_object_or_404(delivery.attempt_set.all(), number=number)
-    exchange = exchange_of(attempt)
-    if exchange is None:  # retention has dropped its day since
-        raise Http404
-    return Response(ExchangeSerializer(exchange).data)
+    return Response(ExchangeSerializer(exchange_of(delivery, attempt)).data)
 
 
 class DeadLetterQuery(SearchQuery):

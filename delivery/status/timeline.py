@@ -132,11 +132,8 @@ def timeline_of(delivery: Delivery, now: datetime) -> Timeline:
     return Timeline(requests.message, exchanges, left_out, wait_of(delivery, now))
 
 
-def exchange_of(attempt: Attempt) -> Exchange | None:
-    """Return an attempt with its request; None if its delivery is gone."""
-    delivery = Delivery.objects.select_related(*TOLD_WITH).filter(pk=attempt.delivery_id or 0).first()
-    if delivery is None:
-        return None
+def exchange_of(delivery: Delivery, attempt: Attempt) -> Exchange:
+    """Return an attempt with its request, of a delivery that was read with `TOLD_WITH`."""
     requests = SentRequests(delivery, [attempt])
     return Exchange(attempt, requests.of(attempt), _decision(delivery, attempt, requests))
 
