@@ -2,9 +2,13 @@
 
 import math
 import time
+from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
+from django_celery_beat.models import PeriodicTask
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
@@ -87,6 +91,18 @@ def test_a_difference_is_logged_once_and_shown_while_it_lasts(ahead: int, monkey
     assert shown == [differs, differs, "ok", "ok"]
     of_clocks = [(one["event"], one.get("ahead_seconds")) for one in logged if one["event"].startswith("clock.")]
     assert of_clocks == [("clock.differs", ahead), ("clock.agrees", None)]
+
+
+@pytest.mark.django_db
+def test_what_is_late_is_judged_by_it(
+    ahead: int, admin: Client, job: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: own() + timedelta(seconds=ahead))
+    PeriodicTask.objects.update(last_run_at=Now())
+    publish(client_of(), event=job.name)
+    shown = Client().get("/readyz").json()
+    assert (shown["beat"], shown["senders"], "Celery beat" in admin.get("/admin/").text) == ("ok", "ok", False)
 
 
 @pytest.mark.behaviour("4.16")
