@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from broker_project.celery import app
-from broker_project.diagnosis import Finding, findings
+from broker_project.health import Finding, findings
 from delivery.models import Line
 
 INSPECT_SECONDS: Final = 2.0

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from structlog.testing import capture_logs
 
-from broker_project import diagnosis
+from broker_project import health
 from broker_project.core import database_server, db
 from broker_project.core.database_server import IS_STANDBY, Requirement, check_server_at_start
 from broker_project.management.commands import doctor
@@ -52,7 +52,7 @@ def test_charsets_that_clients_invent_are_not_remembered() -> None:
 
 @pytest.fixture
 def _no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "listening_workers", list)  # those of other tests listen to the same Redis
+    monkeypatch.setattr(health, "listening_workers", list)  # those of other tests listen to the same Redis
 
 
 @pytest.mark.django_db
