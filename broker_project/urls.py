@@ -8,7 +8,7 @@ from django.views.generic import RedirectView, TemplateView
 from broker_project.accounts.views import change_password
 from broker_project.core.api.openapi import openapi_document, problems_page
 from broker_project.health import livez, readyz
-from delivery.admin.find import find
+from broker_project.navigation import find
 
 urlpatterns = [
     path("api/v1/", include("delivery.api.urls")),
