@@ -1,6 +1,6 @@
 """Filters of lists by what no index knows: headers and bodies of messages, and who gets them (contract 2.16)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -18,15 +18,7 @@ def of_contents(
 ) -> OfContents | None:
     """Return how rows are searched by the contents of their messages, which `messages_of` names; None: they are not."""
     wanted = _search_in(asked, **more)
-    if wanted.is_any:
-        return None
-
-    def kept(ids: Sequence[int]) -> Collection[int]:
-        messages = messages_of(ids)
-        passing = wanted.kept([*{one for one in messages.values() if one}])
-        return {one for one, message_id in messages.items() if message_id in passing}
-
-    return kept, wanted.slice_size
+    return None if wanted.is_any else (lambda ids: wanted.kept_rows(messages_of(ids)), wanted.slice_size)
 
 
 def with_key(asked: QueryDict) -> list[int] | None:

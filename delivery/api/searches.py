@@ -96,11 +96,7 @@ def searched_deliveries(
 
     def kept(ids: Sequence[int]) -> Collection[int]:
         timely = Delivery.objects.filter(_between("created_at", query), pk__in=ids)
-        messages = dict(timely.values_list("pk", "message_id"))
-        if wanted.is_any:
-            return messages
-        kept_messages = wanted.kept([*{one for one in messages.values() if one}])
-        return {one for one, message_id in messages.items() if message_id in kept_messages}
+        return wanted.kept_rows(dict(timely.values_list("pk", "message_id")))
 
     candidates = found_by(find) if find else ids_along(rows, low, high)
     return page_of(rows, order, query, Search(candidates, kept, wanted.slice_size, "created_at", low, high))

@@ -5,7 +5,7 @@ of time is a range of ids, since ids are given out in the order of time: its end
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,6 +81,13 @@ class MessageSearch:
         if wanted and (self.subscriber or self.statuses):
             wanted = [*self._with_delivery(wanted)]
         return {*wanted} if self.filter is None else {*self._passing(self.filter, wanted)}
+
+    def kept_rows(self, messages: Mapping[int, int | None]) -> Collection[int]:
+        """Return which rows are of messages that are wanted; `messages` has the message of each."""
+        if self.is_any:
+            return messages
+        passing = self.kept([*{one for one in messages.values() if one}])
+        return {row for row, message_id in messages.items() if message_id in passing}
 
     def _with_delivery(self, ids: Sequence[int]) -> Iterator[int]:
         rows = Delivery.objects.filter(message=OuterRef("pk"))
