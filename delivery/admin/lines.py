@@ -1,6 +1,6 @@
 """Lines in the admin: why one is held, until when, which worker runs it, and what waits in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from django.contrib import admin
@@ -14,6 +14,7 @@ from broker_project.core.admin.theme import relative, table, table_or_dash
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, link_to, link_to_list
 from delivery.models import Delivery, Hold, Lane, Line, LineEvent, LineEventKind
 from delivery.status.line_status import (
+    LineHold,
     LineState,
     LineStatus,
     diversions_of,
@@ -22,7 +23,6 @@ from delivery.status.line_status import (
     retry_lines_with_work,
 )
 from delivery.status.queue_status import SenderStatus, senders
-from subscriptions.models import Subscriber
 
 LINE_COLOURS: Final = {
     LineState.HELD: "danger",
@@ -119,22 +119,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     oldest_pending = column("oldest unfinished", _oldest_since)
     run_by = column("worker", lambda line: line.run_by or "-")
     in_flight = column("in flight", lambda line: sender.in_flight if (sender := SENDER.of(line)) else "-")
-    hold_list = column(
-        "holds",
-        lambda line: table_or_dash(
-            ["delivery", "blocked since", "blocked because", "next try", "failures"],
-            [
-                [
-                    link_to("delivery_delivery", hold.delivery_id),
-                    relative(hold.since),
-                    hold.reason,
-                    relative(hold.next_try_at),
-                    hold.failures,
-                ]
-                for hold in STATUS.of(line).holds
-            ],
-        ),
-    )
+    hold_list = column("holds", lambda line: holds_table(STATUS.of(line).holds))
     diversion_list = column(
         "diverted subscriptions",
         lambda line: table_or_dash(
@@ -189,14 +174,24 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         return rows.filter(Q(subscriber__name__icontains=term) | Q(lane=Lane.QUEUE, queue=term))
 
 
+def holds_table(holds: Iterable[LineHold]) -> SafeString | str:
+    """Return the deliveries that hold lines; a dash without any."""
+    rows = [
+        [
+            link_to("delivery_delivery", one.delivery_id),
+            relative(one.since),
+            one.reason,
+            relative(one.next_try_at),
+            one.failures,
+        ]
+        for one in holds
+    ]
+    return table_or_dash(["delivery", "blocked since", "blocked because", "next try", "failures"], rows)
+
+
 def _line_link(line: Line, lane: Lane) -> SafeString | str:
     """Return a link to the other line of the same subscriber; a dash if `line` is that line or has no subscriber."""
     if line.subscriber_id is None or line.lane == lane:
         return "-"
     other = Line.objects.select_related("subscriber").get(subscriber=line.subscriber_id, lane=lane)
     return link_to("delivery_line", other.pk, other)
-
-
-def main_line_of(subscriber: Subscriber) -> int:
-    """Return the id of a subscriber's main line, which exists from its creation on."""
-    return subscriber.lines.get(lane=Lane.MAIN).pk

@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import ModelAdmin
-from broker_project.core.admin.theme import badge, compact_table, copyable, label, link, relative, table, table_or_dash
-from delivery.admin.lines import LINE_COLOURS, STATUS
+from broker_project.core.admin.theme import badge, compact_table, copyable, label, link, relative, table
+from delivery.admin.lines import LINE_COLOURS, STATUS, holds_table
 from delivery.admin.mailboxes import mailbox_link
 from delivery.admin.queue_groups import SHOWN_WITH, deliveries_table
 from delivery.admin.read_only import MAX_SHOWN, counted, link_to, link_to_list
@@ -72,17 +72,19 @@ def _overview(subscriber: Subscriber) -> dict[str, object]:
     ids = _subscription_ids(subscriber)
     failed = dead_letters(REASONS, ids, key=None, downwards=True, limit=NEWEST)
     box = mailbox_link(subscriber)
+    lines = [*Line.objects.filter(subscriber=subscriber).order_by("lane")]
+    STATUS.load(lines)
     return {
-        "What waits": _lines(subscriber),
+        "What waits": _lines(lines),
         **({"Mailbox": box} if box != "-" else {}),
-        "Blocked deliveries": _blocked(subscriber),
+        "Blocked deliveries": holds_table(hold for line in lines for hold in STATUS.of(line).holds[:NEWEST]),
         "Newest failures": _deliveries(failed),
         "Newest deliveries": _deliveries(deliveries_of(ids, None, key=None, downwards=True, limit=NEWEST)),
     }
 
 
-def _lines(subscriber: Subscriber) -> SafeString:
-    """Return its lines, and what waits in each."""
+def _lines(lines: Sequence[Line]) -> SafeString:
+    """Return a table of lines, and what waits in each."""
     rows = [
         [
             link_to("delivery_line", line.pk, Lane(line.lane).label),
@@ -92,32 +94,10 @@ def _lines(subscriber: Subscriber) -> SafeString:
             relative(status.deferred_due_at),
             counted(status.awaiting_release),
         ]
-        for line in _lines_of(subscriber)
+        for line in lines
         if (status := STATUS.of(line)).state != LineState.IDLE or line.lane == Lane.MAIN
     ]
     return table(["line", "state", "waiting", "to be retried", "next retry", "needs decision"], rows)
-
-
-def _lines_of(subscriber: Subscriber) -> list[Line]:
-    lines = [*Line.objects.filter(subscriber=subscriber).order_by("lane")]
-    STATUS.load(lines)
-    return lines
-
-
-def _blocked(subscriber: Subscriber) -> SafeString | str:
-    """Return the deliveries that hold its lines."""
-    rows = [
-        [
-            link_to("delivery_delivery", hold.delivery_id),
-            hold.reason,
-            relative(hold.since),
-            relative(hold.next_try_at),
-            hold.failures,
-        ]
-        for line in _lines_of(subscriber)
-        for hold in STATUS.of(line).holds[:NEWEST]
-    ]
-    return table_or_dash(["delivery", "why", "since", "next try", "tries"], rows)
 
 
 def _newest(subscriber: Subscriber) -> dict[str, object]:
