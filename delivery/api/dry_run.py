@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from django.conf import settings
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -74,55 +73,6 @@ class DryRunSerializer(serializers.Serializer[Any]):
     next = serializers.URLField(allow_null=True, help_text="Where to post the same event for the next subscriptions.")
 
 
-EXAMPLE: Final = OpenApiExample(
-    "One gets it, one does not",
-    {
-        "kind": "TOPIC",
-        "outcome": "ROUTED",
-        "detail": None,
-        "deliveries": 1,
-        "groups": 0,
-        "repeats": None,
-        "counts": {"RECEIVES": 1, "FILTER": 1},
-        "subscriptions": [
-            {
-                "subscription_id": 7,
-                "subscriber": "warehouse",
-                "delivery_mode": "PUSH",
-                "decision": "RECEIVES",
-                "why": "There is no filter.",
-                "group": None,
-                "header_filter": None,
-                "filter": None,
-            },
-            {
-                "subscription_id": 9,
-                "subscriber": "billing",
-                "delivery_mode": "PUSH",
-                "decision": "FILTER",
-                "why": "The filter is false.",
-                "group": None,
-                "header_filter": None,
-                "filter": {
-                    "result": "false",
-                    "reason": "",
-                    "terms": [
-                        {
-                            "text": "",
-                            "result": "false",
-                            "values": [{"path": "$$->'Body'->>'state'", "value": "open"}],
-                            "reason": "",
-                        }
-                    ],
-                },
-            },
-        ],
-        "next": None,
-    },
-    response_only=True,
-)
-
-
 @operation(
     "post",
     Scope.PUBLISH,
@@ -130,7 +80,7 @@ EXAMPLE: Final = OpenApiExample(
     parser_classes=[RawParser],
     parameters=[*HEADERS, DryRunQuery],
     request=ONE_EVENT,
-    responses=OpenApiResponse(DryRunSerializer, examples=[EXAMPLE]),
+    responses=DryRunSerializer,
     problems=REFUSALS,
 )
 def dry_run_event(request: Request, event_type: str) -> Response:
