@@ -1,6 +1,5 @@
 """Deliveries in the admin: all of them, dead letters, and the page of one, where it is released or resubmitted."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -286,18 +285,9 @@ def _with_plain_line_ends(text: str) -> str:
 REASON_WORDS: Final = {reason: str(DeliveryStatus(reason).label) for reason in REASONS}
 
 
-def _ended_so(rows: "QuerySet[DeadLetter]", reasons: Sequence[str]) -> "QuerySet[DeadLetter]":
-    return rows.filter(status__in=reasons)
-
-
-def _of_messages(asked: QueryDict) -> str:
-    """Return the query of the list of messages to unknown destinations, narrowed as far as this list is."""
-    shared = [(name, value) for name, values in asked.lists() if name in OF_MESSAGES for value in values]
-    kept = [(name.removeprefix("message__"), value) for name, value in shared]
-    return urlencode([("outcome__exact", UNKNOWN_DESTINATION), *kept])
-
-
-class ReasonFilter(several_filter("status", "reason", REASON_WORDS, _ended_so)):  # type: ignore[misc]
+class ReasonFilter(  # type: ignore[misc]
+    several_filter("status", "reason", REASON_WORDS, lambda rows, reasons: rows.filter(status__in=reasons))
+):
     """Dead letters by how they ended, with how many there are of each."""
 
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -332,12 +322,15 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
         asked = request.GET.copy()
         reasons = asked.getlist(ReasonFilter.parameter_name)
         if UNKNOWN_DESTINATION in reasons:
-            there = f"{reverse('admin:delivery_message_changelist')}?{_of_messages(asked)}"
+            shared = [(name, value) for name, values in asked.lists() if name in OF_MESSAGES for value in values]
+            kept = [(name.removeprefix("message__"), value) for name, value in shared]
+            query = urlencode([("outcome__exact", UNKNOWN_DESTINATION), *kept])
+            there = f"{reverse('admin:delivery_message_changelist')}?{query}"
             if reasons == [UNKNOWN_DESTINATION]:
                 return HttpResponseRedirect(there)
             asked.setlist(ReasonFilter.parameter_name, [one for one in reasons if one != UNKNOWN_DESTINATION])
-            link = format_html('<a href="{}">{}</a>', there, MESSAGES_WITHOUT_DELIVERY)
-            self.message_user(request, format_html("{} are in a list of their own.", link), messages.INFO)
+            told = format_html('<a href="{}">{}</a> are in a list of their own.', there, MESSAGES_WITHOUT_DELIVERY)
+            self.message_user(request, told, messages.INFO)
             return HttpResponseRedirect(f"{self.list_url()}?{asked.urlencode()}")
         return super().changelist_view(request, extra_context)
 

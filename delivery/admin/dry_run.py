@@ -12,7 +12,7 @@ from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
 from delivery.admin.filter_lab import term_cells
 from delivery.admin.read_only import MAX_SHOWN, id_in, subscription_link
-from delivery.playground.dry_run import Decided, DryRunDecision, Place, Plan, decisions, plan_of
+from delivery.playground.dry_run import DryRunDecision, Place, Plan, decisions, plan_of
 from delivery.publish.check import ANY_KIND, Submission, check
 from delivery.publish.draft import Draft
 from delivery.publish.errors import Refusal, RefusedItems
@@ -92,12 +92,15 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     rank, _, subscription_id = (values["after"] or "0-0").partition("-")
     only = DryRunDecision(values["decision"]) if values["decision"] else None
     page = decisions(plan, after=Place(int(rank), int(subscription_id)), limit=MAX_SHOWN, only=only)
+    rows: list[list[object]] = []
+    for one in page.found:
+        terms = format_html_join("", '<div class="py-1">{1} {0} — {2}</div>', term_cells(one.verdict.filter))
+        why = f"{one.why} Group {one.group}." if one.group else one.why
+        rows.append([subscription_link(one.subscription), theme.badge(one.decision, COLOURS), why, terms])
     return {
         "plan": plan,
         "counts": [(theme.badge(one, COLOURS), page.counts[one]) for one in DryRunDecision if one in page.counts],
-        "subscriptions": theme.table(
-            ["subscription", "decision", "because", "term by term"], [_cells_of(one) for one in page.found]
-        ),
+        "subscriptions": theme.table(["subscription", "decision", "because", "term by term"], rows),
         "next": page.next and f"{page.next.rank}-{page.next.subscription_id}",
     }
 
@@ -117,9 +120,3 @@ def _plan_of(values: dict[str, Any]) -> Plan:
         return plan_of(message, publish_terms(), max_open=publisher.max_open_messages if publisher else None)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
-
-
-def _cells_of(one: Decided) -> list[object]:
-    terms = format_html_join("", '<div class="py-1">{1} {0} — {2}</div>', term_cells(one.verdict.filter))
-    group = f" Group {one.group}." if one.group else ""
-    return [subscription_link(one.subscription), theme.badge(one.decision, COLOURS), f"{one.why}{group}", terms]

@@ -19,7 +19,6 @@ from django.utils.safestring import SafeString
 from broker_project.core.admin.model_admin import Prefetched, action, column, permission, state_column
 from broker_project.core.admin.theme import ActionVariant, link, relative, table_or_dash
 from delivery.admin.attempts import events_of
-from delivery.admin.lines import main_line_of
 from delivery.admin.read_only import (
     MAX_SHOWN,
     ReadOnlyAdmin,
@@ -35,7 +34,7 @@ from delivery.mailbox.available import status_if_returned
 from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
 from delivery.mailbox.receipts import Receipt
 from delivery.mailbox.unread import purge
-from delivery.models import Delivery, Mailbox
+from delivery.models import Delivery, Lane, Mailbox
 from delivery.operations import CANCEL_SECONDS
 from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
@@ -148,7 +147,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
     delivery_list = column(
         "deliveries",
         lambda box: link_to_list(
-            "delivery_delivery", "all deliveries of the subscriber", line__id__exact=main_line_of(box)
+            "delivery_delivery", "all deliveries of the subscriber", line__id__exact=box.lines.get(lane=Lane.MAIN).pk
         ),
     )
     returnable = column("messages in flight", lambda box: _in_flight_table(box, has_links=True))
@@ -209,20 +208,14 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             held = f"; {done.in_flight} in flight will be cancelled unless acknowledged" if done.in_flight else ""
             more = "" if done.is_complete else "; there is more, so purge it again"
             return self._done(request, box, f"Cancelled {plural(done.ended)}{held}{more}.", messages.SUCCESS)
-        status = STATUS.of(box)
+        status, back = STATUS.of(box), self.change_url(box.pk)
         question = (
             f"Cancel all messages in this mailbox: {_counted(status.available)} available,"
             f" {_counted(status.waiting)} waiting, and {_in_flight(box)} unless acknowledged?"
             " They are never fetched again; this cannot be undone."
         )
-        return self.confirmation(
-            request,
-            question,
-            [box],
-            submit="Cancel messages",
-            variant=ActionVariant.DANGER,
-            back=self.change_url(box.pk),
-        )
+        button: dict[str, Any] = {"submit": "Cancel messages", "variant": ActionVariant.DANGER}
+        return self.confirmation(request, question, [box], back=back, **button)
 
     def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
         if level == messages.SUCCESS:

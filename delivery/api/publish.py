@@ -258,11 +258,8 @@ def _one(request: Request, draft: Draft) -> DeferredAnswer[Publish, Published]:
     known = {(publisher_id, found.asked.event_type): found.event_type} if found and found.event_type else {}
     submission = Submission([draft], publisher_id, kinds=ANY_KIND, event_types=known, is_volatile=is_volatile(request))
     asked = Publish(submission, max_open_of(request), found)
-    return DeferredAnswer(publish_all, asked, partial(_answer_to_one, request), is_slow=_is_unstored)
-
-
-def _is_unstored(published: Published) -> bool:
-    return isinstance(published, NewMessage)
+    answer = partial(_answer_to_one, request)
+    return DeferredAnswer(publish_all, asked, answer, is_slow=lambda published: isinstance(published, NewMessage))
 
 
 def _answer_to_one(request: Request, published: Published) -> HttpResponseBase:

@@ -159,7 +159,8 @@ class SentRequests:
             reply = Callback.objects.filter(delivery_id=delivery.pk, reply_id=delivery.message_id).first()
             self._reply_to = f"{origin_of(reply.url)}/{SHOWN_MASK}" if reply else ""
         if group_id := delivery.group_id:
-            of_group = Attempt.objects.filter(delivery__in=_deliveries_of_group(delivery))
+            its = Delivery.objects.filter(message=delivery.message_id, group=group_id).values_list("pk", flat=True)
+            of_group = Attempt.objects.filter(delivery__in=[*its])
             earlier = {f"before_{one.pk}": Count("pk", filter=Q(pk__lt=one.pk)) for one in attempts}
             self._of_group: dict[str, int] = of_group.aggregate(**earlier)
             self._callback_url = SHOWN_MASK if Callback.objects.filter(group_id=group_id).exists() else ""
@@ -193,11 +194,12 @@ class SentRequests:
         )
 
     def _identity_of(self, attempt: Attempt, made: dict[str, Any]) -> RequestIdentity:
-        delivery, number = self._delivery, attempt.number
+        delivery, number, known_as = self._delivery, attempt.number, f"{DELIVERY_ID_PREFIX}{self._delivery.pk}"
         if delivery.group_id:
             number = self._of_group[f"before_{attempt.pk}"] + 1
+            known_as = f"{GROUP_ID_PREFIX}{delivery.group_id}"
         return RequestIdentity(
-            webhook_id_of(delivery),
+            known_as,
             attempt=number,
             possible_duplicate=made.get("possible_duplicate", False),
             callback_url=self._callback_url,
@@ -227,17 +229,6 @@ def text_of(content: bytes | memoryview | None) -> str:
     """Return stored bytes as text; what is not UTF-8 and control characters are escaped, nothing is interpreted."""
     lines = bytes(content or b"").decode(errors="backslashreplace").split("\r\n")
     return "\r\n".join(CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line) for line in lines)
-
-
-def webhook_id_of(delivery: Delivery) -> str:
-    """Return the id that its receivers know."""
-    group_id = delivery.group_id
-    return f"{DELIVERY_ID_PREFIX}{delivery.pk}" if group_id is None else f"{GROUP_ID_PREFIX}{group_id}"
-
-
-def _deliveries_of_group(delivery: Delivery) -> list[int]:
-    of_group = Delivery.objects.filter(message=delivery.message_id, group=delivery.group_id)
-    return [*of_group.values_list("pk", flat=True)]
 
 
 def _content_of(message: Message) -> Content:

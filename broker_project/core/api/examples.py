@@ -139,7 +139,9 @@ def example_of(schema: dict[str, Any], schemas: Mapping[str, Any], key: str) -> 
 
 def _resolved(schema: dict[str, Any], schemas: Mapping[str, Any], key: str) -> tuple[dict[str, Any], str]:
     """Return what a schema refers to, and its name if it is an object's; null for one of several of which one is."""
-    while "properties" not in schema and (branches := _branches(schema)):
+    while "properties" not in schema and (
+        branches := [schema] if "$ref" in schema else schema.get("allOf") or schema.get("oneOf")
+    ):
         if any(branch.get("type") == "null" for branch in branches):
             return {"type": "null"}, key
         schema = branches[0]
@@ -148,7 +150,3 @@ def _resolved(schema: dict[str, Any], schemas: Mapping[str, Any], key: str) -> t
             schema = schemas[name]
             key = name if "properties" in schema else key
     return schema, key
-
-
-def _branches(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return [schema] if "$ref" in schema else schema.get("allOf") or schema.get("oneOf") or []

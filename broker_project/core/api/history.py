@@ -22,7 +22,6 @@ API_USER: Final = "(API)"
 KEPT: Final = dt.timedelta(days=400)
 """As long as summaries are, by default; what people did is kept for good."""
 ROOT: Final = "/api/v1/"
-FLAGS: Final = {"DELETE": DELETION}
 MAX_NAME: Final = 200
 """As the column has it."""
 
@@ -87,7 +86,7 @@ def _in_path(method: str, path: str, created: str) -> dict[str, Any]:
         "content_type": ContentType.objects.get_for_model(kind, for_concrete_model=False) if kind else None,
         "object_id": None if pk is None else str(pk),
         "object_repr": (given if is_one else "/".join(filter(None, (path.removeprefix(ROOT), created))))[:MAX_NAME],
-        "action_flag": ADDITION if created else FLAGS.get(method, CHANGE),
+        "action_flag": ADDITION if created else DELETION if method == "DELETE" else CHANGE,
     }
 
 
