@@ -17,7 +17,17 @@ def of_contents(
     asked: QueryDict, messages_of: Callable[[Sequence[int]], Mapping[int, int | None]], **more: Any
 ) -> OfContents | None:
     """Return how rows are searched by the contents of their messages, which `messages_of` names; None: they are not."""
-    wanted = _search_in(asked, **more)
+    keyed, header, text = with_key(asked), asked.get("header"), asked.get("filter")
+    try:
+        passed = parse_filter(text) if text else None
+    except FilterSyntaxError as mistake:
+        raise IncorrectLookupParameters(f'"{text}" is no filter: {mistake}.') from None
+    wanted = MessageSearch(
+        columns=Q() if keyed is None else Q(pk__in=keyed),
+        header=HeaderValue.parsed(header) if header else None,
+        filter=passed,
+        **more,
+    )
     return None if wanted.is_any else (lambda ids: wanted.kept_rows(messages_of(ids)), wanted.slice_size)
 
 
@@ -25,14 +35,3 @@ def with_key(asked: QueryDict) -> list[int] | None:
     """Return the messages of the idempotency key that a list is narrowed to; None: it is not."""
     key = asked.get("idempotency_key")
     return [*IdempotencyKey.objects.filter(key=key).values_list("message_id", flat=True)] if key else None
-
-
-def _search_in(asked: QueryDict, **more: Any) -> MessageSearch:
-    keyed = with_key(asked)
-    columns = Q() if keyed is None else Q(pk__in=keyed)
-    header, text = asked.get("header"), asked.get("filter")
-    try:
-        passed = parse_filter(text) if text else None
-    except FilterSyntaxError as mistake:
-        raise IncorrectLookupParameters(f'"{text}" is no filter: {mistake}.') from None
-    return MessageSearch(columns=columns, header=HeaderValue.parsed(header) if header else None, filter=passed, **more)

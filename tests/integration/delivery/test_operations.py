@@ -32,7 +32,7 @@ from subscriptions.models import EventKind, RetryPolicy, Status, StatusChange, S
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import broker, factories
 from tests.support.admin import browser_with, messages_of
-from tests.support.api import EVENT, client_of, client_of_admin, publish
+from tests.support.api import EVENT, FAILING_BODY, client_of, client_of_admin, publish
 from tests.support.broker import Worker, lines_with_due_work
 from tests.support.database import in_other_thread
 from tests.support.factories import subscription
@@ -40,8 +40,6 @@ from tests.support.factories import subscription
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 POSITIVE = "$$->'Body'->'n' > '0'"
-UNREADABLE = b'{"n": 1e200000}'
-"""JSON all the same, and more than a decimal of PostgreSQL can hold."""
 LIST = "/api/v1/deliveries"
 
 
@@ -313,14 +311,14 @@ def filtered(storage: None, receiver: Receiver) -> Subscription:
 @pytest.fixture
 def held(filtered: Subscription) -> Delivery:
     """Return the one that is held, between two that are not."""
-    broker.publish_bodies(filtered.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
+    broker.publish_bodies(filtered.event_type, b'{"n": 1}', FAILING_BODY, b'{"n": 3}')
     return Delivery.objects.get(status="HELD")
 
 
 @pytest.mark.behaviour("3.6")
 def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered: Subscription) -> None:
     other = factories.subscription(event_type=filtered.event_type)
-    answer = publish(client_of(factories.publisher()), UNREADABLE)
+    answer = publish(client_of(factories.publisher()), FAILING_BODY)
     assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "ROUTED", 2)
     assert Message.objects.get().deliveries_count == 2
     assert (broker.statuses(filtered), broker.statuses(other)) == (["HELD"], ["PENDING"])
@@ -334,7 +332,7 @@ def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered: S
     (taken,) = claim([broker.line_of(filtered.subscriber).pk], worker="w")
     assert [one.content.body for one in broker.outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
     assert release([held.pk]) == [held.pk]
-    assert [one.content.body for one in broker.outgoing_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
+    assert [one.content.body for one in broker.outgoing_of(taken)] == [b'{"n": 1}', FAILING_BODY, b'{"n": 3}']
     released = Delivery.objects.get(pk=held.pk)
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
@@ -350,7 +348,7 @@ def test_held_deliveries_are_released(held: Delivery, filtered: Subscription, re
         answer = client_of(filtered.subscriber).post(address)
         assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
         broker.wait_until_done()
-    assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', UNREADABLE]
+    assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', FAILING_BODY]
     assert broker.statuses(filtered) == ["DELIVERED"] * 3
 
 
@@ -368,7 +366,7 @@ def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered: Subs
 
 @pytest.mark.behaviour("3.6")
 def test_held_deliveries_wake_no_line_and_are_counted(filtered: Subscription) -> None:
-    broker.publish_bodies(filtered.event_type, UNREADABLE, UNREADABLE)
+    broker.publish_bodies(filtered.event_type, FAILING_BODY, FAILING_BODY)
     line = broker.line_of(filtered.subscriber).pk
     assert lines_with_due_work() == []
     assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, (), 2, 0, None, awaiting_release=2)
@@ -389,7 +387,7 @@ def chosen(*deliveries: Delivery, **more: str) -> dict[str, Any]:
 
 @pytest.mark.behaviour("3.6")
 def test_many_are_released_from_the_list_after_a_question(held: Delivery, filtered: Subscription) -> None:
-    broker.publish_bodies(filtered.event_type, UNREADABLE)
+    broker.publish_bodies(filtered.event_type, FAILING_BODY)
     admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
     everything = [*Delivery.objects.all()]
     asked = admin.post(changelist, chosen(*everything)).content.decode()
@@ -408,7 +406,7 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
 ) -> None:
     monkeypatch.setattr(bulk, "BATCH", 2)
     for _ in range(4):
-        broker.publish_bodies(filtered.event_type, UNREADABLE)
+        broker.publish_bodies(filtered.event_type, FAILING_BODY)
     admin = client_of_admin()
     asked = admin.get(reverse("admin:delivery_delivery_act_on_all"), {"status__exact": "HELD", "from": "1h"})
     address = asked.headers["Location"]
@@ -416,7 +414,7 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
     page = admin.get(address).text
     assert ["Release 5" in page, "Cancel 5" in page, "Resubmit" in page] == [True, True, False]
     to_release, _ = re.findall('name="state" value="([^"]+)"', page)
-    broker.publish_bodies(filtered.event_type, UNREADABLE)  # which nobody was asked about
+    broker.publish_bodies(filtered.event_type, FAILING_BODY)  # which nobody was asked about
     reader = browser_with("delivery.view_delivery")
     assert reader.post(address, {"state": to_release}).status_code == 403
     assert admin.post(address, {"state": to_release[:-1]}).status_code == 400

@@ -22,14 +22,12 @@ from delivery.operations import CANCEL, cancel_deliveries_of, release
 from delivery.worker.slots import SlotState
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem_of
+from tests.support.api import FAILING_BODY, FAILING_FILTER, client_of, problem_of
 from tests.support.broker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 from tests.support.database import in_parallel
 
 pytestmark = pytest.mark.django_db
 
-BIG = "$$->'Body'->'n' > '5'"
-UNREADABLE = b'{"n": 1e200000}'
 KEEP_DAYS = 14
 
 
@@ -41,20 +39,32 @@ def event_type() -> EventType:
 @pytest.fixture
 def group(event_type: EventType) -> list[Subscription]:
     """Three like subscriptions."""
-    return [factories.subscription(event_type=event_type, filter=BIG) for _ in range(3)]
+    return [factories.subscription(event_type=event_type, filter=FAILING_FILTER) for _ in range(3)]
 
 
 def cancel(one: Subscription) -> tuple[int, int]:
     return cancel_deliveries_of(one.pk, reason="unwanted")[:2]
 
 
-@pytest.mark.behaviour("1.8")
-def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_them(group: list[Subscription]) -> None:
+def publish_two(group: list[Subscription], waits_for: str) -> str:
+    """Publish two messages that wait for this; return the status of their deliveries."""
+    status = "HELD" if waits_for == "RELEASE" else "PENDING"
+    publish_bodies(group[0].event_type, b'{"n": 6}', b'{"n": 7}')
+    QueueGroup.objects.update(waits_for=waits_for)
+    Delivery.objects.update(waits_for=waits_for, status=status)
+    return status
+
+
+@pytest.mark.behaviour("1.8", "3.6")
+@pytest.mark.parametrize("waits_for", ["TURN", "RELEASE", "SUBSCRIPTION"])
+def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_them(
+    group: list[Subscription], waits_for: str
+) -> None:
     one, *others = group
-    publish_bodies(one.event_type, b'{"n": 6}', b'{"n": 7}')
+    before = publish_two(group, waits_for)
 
     assert cancel(one) == (2, 0)
-    assert [statuses(each) for each in group] == [["CANCELLED"] * 2, ["PENDING"] * 2, ["PENDING"] * 2]
+    assert [statuses(each) for each in group] == [["CANCELLED"] * 2, [before] * 2, [before] * 2]
     assert QueueGroup.objects.count() == 2
     assert [cancel(other) for other in others] == [(2, 0), (2, 0)]
     assert not QueueGroup.objects.exists()
@@ -70,27 +80,12 @@ def test_a_delivery_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Su
     assert QueueGroup.objects.count() == 1
 
 
-@pytest.mark.behaviour("1.8", "3.6")
-@pytest.mark.parametrize("waits_for", ["TURN", "RELEASE", "SUBSCRIPTION"])
-def test_a_group_ends_with_its_last_delivery(group: list[Subscription], waits_for: str) -> None:
-    publish_bodies(group[0].event_type, b'{"n": 6}')
-    QueueGroup.objects.update(waits_for=waits_for)
-    Delivery.objects.update(waits_for=waits_for, status="HELD" if waits_for == "RELEASE" else "PENDING")
-
-    for one in group:
-        assert QueueGroup.objects.exists()
-        cancel(one)
-    assert not QueueGroup.objects.exists()
-
-
 @pytest.mark.behaviour("1.8", "5.12")
 @pytest.mark.parametrize("waits_for", ["TURN", "RELEASE", "SUBSCRIPTION"])
 def test_a_group_ends_with_its_deliveries_when_all_are_cancelled_at_once(
     group: list[Subscription], waits_for: str
 ) -> None:
-    publish_bodies(group[0].event_type, b'{"n": 6}', b'{"n": 7}')
-    QueueGroup.objects.update(waits_for=waits_for)
-    Delivery.objects.update(waits_for=waits_for, status="HELD" if waits_for == "RELEASE" else "PENDING")
+    publish_two(group, waits_for)
     first, second = QueueGroup.objects.order_by("id")
 
     assert operations.cancel([*first.delivery_ids, *second.delivery_ids[:2]], reason="unwanted")
@@ -172,7 +167,7 @@ def test_an_inactive_subscription_keeps_its_open_deliveries(group: list[Subscrip
 
 @pytest.mark.behaviour("3.6")
 def test_release_wakes_the_sender(storage: None, group: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_bodies(group[0].event_type, UNREADABLE, UNREADABLE)
+    publish_bodies(group[0].event_type, FAILING_BODY, FAILING_BODY)
     first, second = QueueGroup.objects.order_by("id")
     woken: list[tuple[str, list[int]]] = []
     monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
@@ -189,7 +184,7 @@ def test_release_wakes_the_sender(storage: None, group: list[Subscription], monk
 
 @pytest.mark.behaviour("3.6")
 def test_a_group_that_is_being_released_is_not_parked(storage: None, group: list[Subscription]) -> None:
-    publish_bodies(group[0].event_type, UNREADABLE)
+    publish_bodies(group[0].event_type, FAILING_BODY)
     QueueGroup.objects.update(waits_for="TURN")  # as when a settle has just held its deliveries
     (held,) = QueueGroup.objects.all()
 
@@ -204,14 +199,14 @@ def test_a_group_that_is_being_released_is_not_parked(storage: None, group: list
 @pytest.mark.behaviour("3.6", "6.4")
 def test_a_released_job_goes_to_one_endpoint(group: list[Subscription], receiver: Receiver, worker: Worker) -> None:
     Subscription.objects.update(endpoint=receiver.url("/hook"))
-    (held,) = publish_bodies(group[0].event_type, UNREADABLE)
+    (held,) = publish_bodies(group[0].event_type, FAILING_BODY)
     publish_bodies(group[0].event_type, b'{"n": 6}')
     wait_until(lambda: receiver.log)
 
     release([Delivery.objects.filter(message=held.id).latest("id").pk])
 
     wait_until_done()
-    assert sorted(request.body for request in receiver.log) == [UNREADABLE, b'{"n": 6}']
+    assert sorted(request.body for request in receiver.log) == [FAILING_BODY, b'{"n": 6}']
     ended = Delivery.objects.filter(message=held.id).values_list("status", flat=True)
     assert sorted(ended) == ["DELIVERED", "REDUNDANT", "REDUNDANT"]
     assert not QueueGroup.objects.exists()

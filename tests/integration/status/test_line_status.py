@@ -373,33 +373,25 @@ def test_a_delivery_shows_its_lane_expiry_and_origin(admin: Client, wanted: Subs
     assert "2999-01-02 03:04:05" in page
 
 
-@pytest.mark.behaviour("5.2")
+@pytest.mark.behaviour("5.1", "5.2")
 @pytest.mark.parametrize(
     ("of", "by_hand"),
     [({"resubmit_of": 7}, [True, False]), ({"resubmit_of": 7, "replay_id": 8}, [False] * 2), ({}, [False] * 2)],
     ids=["resubmitted", "replayed", "published"],
 )
-def test_an_attempt_shows_if_it_was_manual(admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]) -> None:
+def test_an_attempt_shows_if_it_was_manual_and_its_meaning_under_other_policies_than_teamforge(
+    admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]
+) -> None:
     head = Delivery.objects.earliest("id")
     Delivery.objects.filter(pk=head.pk).update(**of)
-    for number in (1, 2):
-        Attempt.objects.create(delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1)
-    history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
-    assert [one["manual"] for one in history] == by_hand
-    page = change_page(admin, head)
-    assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
-
-
-@pytest.mark.behaviour("5.1", "5.2")
-def test_an_attempt_shows_its_meaning_under_other_policies_than_teamforge(admin: Client, line: Line) -> None:
-    head = Delivery.objects.earliest("id")
     for number, meaning in ((1, "retry_lane"), (2, None)):
         Attempt.objects.create(
             delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1, status_code=404, meaning=meaning
         )
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
-    assert [one["meaning"] for one in history] == ["retry_lane", None]
+    assert ([one["manual"] for one in history], [one["meaning"] for one in history]) == (by_hand, ["retry_lane", None])
     page = change_page(admin, head)
+    assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
     assert page.count("moves the delivery to the retry line") == 1
 
 
