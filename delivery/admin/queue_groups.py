@@ -67,22 +67,24 @@ def group_deliveries_table(message_id: int | None, group_id: int | None) -> Safe
 
 
 def deliveries_table(deliveries: Iterable[Delivery], more: Iterable[Sequence[object]] = ()) -> SafeString:
-    """Return the deliveries of a message or a group, and more rows."""
+    """Return the deliveries of a message or a group, and more rows; without a column of groups if there are none."""
+    shown = [*deliveries]
+    has_groups = any(one.group_id for one in shown)
     rows = [
         [
             link_to("delivery_delivery", one.pk),
             subscription_link(one.subscription),
-            group_link(one.group_id),
+            *([group_link(one.group_id)] if has_groups else ()),
             badge(DeliveryStatus(one.status_at(timezone.now())), STATUS_COLOURS),
             one.reason or "-",
             one.sequence or "-",
             one.attempts,
             relative(one.finished_at),
         ]
-        for one in deliveries
+        for one in shown
     ]
-    headers = ["delivery", "subscription", "group", "status", "reason", "number", "attempts", "finished"]
-    return table(headers, [*rows, *more])
+    headers = ["delivery", "subscription", *(["group"] if has_groups else ()), "status", "reason", "number", "attempts"]
+    return table([*headers, "finished"], [*rows, *more])
 
 
 def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:

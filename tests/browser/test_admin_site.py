@@ -210,6 +210,16 @@ def test_an_event_type_is_asked_who_would_get_its_sample(page: Page, live_server
     assert not Message.objects.exists()
 
 
+def test_the_deliveries_of_a_message_fit_a_window_of_1280_pixels(page: Page, live_server: Any) -> None:
+    wanted = factories.subscription(factories.subscriber("search-index"), factories.event_type("Tracker.Issue.Created"))
+    broker.publish_numbered(wanted.event_type, 1)
+    page.resize(1280)
+    page.open(f"{live_server.url}/admin/delivery/message/{Message.objects.get().pk}/change/")
+    boxes = "[...document.querySelectorAll('.field-delivery_table div:has(> table)')]"
+    assert page.evaluate(f"{boxes}.map(one => one.scrollWidth <= one.clientWidth)") == [True]
+    page.resize(1400)
+
+
 @pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.lengthy)])
 def test_the_page_of_the_api_names_problems_and_follows_the_colours(
     page: Page, live_server: Any, *, is_dark: bool
