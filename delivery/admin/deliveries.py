@@ -285,8 +285,8 @@ def _with_plain_line_ends(text: str) -> str:
 REASON_WORDS: Final = {reason: str(DeliveryStatus(reason).label) for reason in REASONS}
 
 
-class ReasonFilter(  # type: ignore[misc]
-    several_filter("status", "reason", REASON_WORDS, lambda rows, reasons: rows.filter(status__in=reasons))
+class ReasonFilter(
+    several_filter("status", "reason", REASON_WORDS, lambda rows, reasons: rows.filter(status__in=reasons))  # type: ignore[misc]
 ):
     """Dead letters by how they ended, with how many there are of each."""
 

@@ -129,8 +129,9 @@ SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
   FROM delivery_line l
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
  CROSS JOIN LATERAL (
-   SELECT count(*) FILTER (WHERE waits_for = 'RETRY') AS retried, count(*) FILTER (WHERE waits_for = 'START') AS delayed,
-          min(due_at) AS next_at, min(due_at) FILTER (WHERE waits_for = 'RETRY') AS retried_at
+   SELECT count(*) FILTER (WHERE waits_for = 'RETRY') AS retried,
+          min(due_at) FILTER (WHERE waits_for = 'RETRY') AS retried_at,
+          count(*) FILTER (WHERE waits_for = 'START') AS delayed, min(due_at) AS next_at
      FROM {_groups(LATER)} g) later
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(HELD_GROUPS)} g) held

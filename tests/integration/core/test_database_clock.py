@@ -8,7 +8,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
-from django_celery_beat.models import PeriodicTask
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
@@ -99,6 +99,8 @@ def test_what_is_late_is_judged_by_it(
 ) -> None:
     own = timezone.now
     monkeypatch.setattr(timezone, "now", lambda: own() + timedelta(seconds=ahead))
+    every = IntervalSchedule.objects.create(every=30, period="seconds")
+    PeriodicTask.objects.create(name="sweep", task="sweep", interval=every)
     PeriodicTask.objects.update(last_run_at=Now())
     publish(client_of(), event=job.name)
     shown = Client().get("/readyz").json()

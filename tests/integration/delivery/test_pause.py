@@ -159,7 +159,9 @@ def test_a_backfilled_subscription_is_not_paused_by_hand(wanted: Subscription) -
     backfilling(wanted)
     answers = [client_of().post(address(wanted, action)) for action in ("pause", "resume")]
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(409, "backfilling")] * 2
-    both = [client_of().post(f"/api/v1/subscribers/{wanted.subscriber}/{action}").json() for action in ("pause", "resume")]
+    both = [
+        client_of().post(f"/api/v1/subscribers/{wanted.subscriber}/{action}").json() for action in ("pause", "resume")
+    ]
     assert both == [{"changed": 0}] * 2
 
 

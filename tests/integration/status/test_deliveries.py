@@ -22,7 +22,6 @@ from delivery.models import (
     Delivery,
     Hold,
     IdempotencyKey,
-    Lane,
     Line,
     LineEvent,
     Mailbox,

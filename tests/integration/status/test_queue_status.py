@@ -83,7 +83,10 @@ def test_a_message_shows_who_took_it_and_who_was_not_needed(
     assert "REDUNDANT" in change_page(admin, second)
     monkeypatch.setattr("delivery.api.messages.DELIVERIES_SHOWN", 1)
     monkeypatch.setattr("delivery.admin.queue_groups.MAX_SHOWN", 1)
-    assert ([one["id"] for one in message()["deliveries"]], message()["groups"][0]["taken_by"]) == ([second.pk], second.pk)
+    assert ([one["id"] for one in message()["deliveries"]], message()["groups"][0]["taken_by"]) == (
+        [second.pk],
+        second.pk,
+    )
     assert f"dlv_{second.pk}" in change_page(admin, first)
 
 
