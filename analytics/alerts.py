@@ -3,6 +3,8 @@
 Deliveries of the broker's own events raise none: a subscription to alerts that fails would raise them without end.
 """
 
+import os
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,16 +12,15 @@ from typing import Final
 
 import structlog
 from django.db import Error, transaction
-from django.db.models import Max
+from django.db.models import F, Max
 from django.db.models.functions import Coalesce
 from django_celery_beat.models import PeriodicTask
 
 from analytics import live_numbers
 from analytics.alert_rules import SECONDS_BEFORE, AlertName, AlertThresholds, are_numbers_late, is_beat_missing
-from analytics.clock_differences import differing_clocks, forget_old_notes, note_own_clock
 from analytics.live_numbers import LastMinutes, Numbers
-from analytics.models import Alert, Run, RunState
-from broker_project.core.database_clock import described_difference
+from analytics.models import Alert, ClockDifference, Run, RunState
+from broker_project.core.database_clock import DATABASE_CLOCK, described_difference
 from broker_project.core.db import forget_connection, rows, rows_of_each
 from delivery import announcements
 from delivery.believed_clock import is_doubted
@@ -39,6 +40,11 @@ ASK_SECONDS: Final = 10.0
 """How often each process asks whether it is time."""
 MAX_NAMES: Final = 10
 """Names in the reason of an alert."""
+MAX_LOOKS: Final = 2
+"""For how many looks a process's note of its clock counts: it renews the note several times between two looks.
+
+Looks are counted, not seconds: after an outage of the database every note is old.
+"""
 
 IS_TIME: Final = f"""NOT EXISTS (
   SELECT FROM analytics_alert
@@ -69,8 +75,16 @@ def _watch(thresholds: AlertThresholds, stopping: threading.Event) -> None:
 
 
 def look_and_publish(thresholds: AlertThresholds) -> None:
-    """Look, and publish what is announced, by whomever and whenever: while no worker runs, nobody else does."""
-    note_own_clock()
+    """Note by how much the own clock differs, if that is too much; look, and publish all that is announced.
+
+    Also what others have announced, whenever that was: while no worker runs, nobody else does.
+    """
+    DATABASE_CLOCK.refresh()
+    if ahead := DATABASE_CLOCK.own_clock_ahead:
+        note = ClockDifference(process=f"{socket.gethostname()}-{os.getpid()}", ahead_seconds=ahead)
+        ClockDifference.objects.bulk_create(
+            [note], update_conflicts=True, unique_fields=["process"], update_fields=["ahead_seconds", "looks"]
+        )
     if rows(ASK)[0][0]:
         look(thresholds)
         while announcements.announce():
@@ -86,7 +100,7 @@ def look(thresholds: AlertThresholds) -> int:
         ((is_alone,),), ((began, is_time),) = rows_of_each([(ALONE, ()), (TURN, ())])
         if not (is_alone and is_time):
             return 0
-        forget_old_notes()
+        ClockDifference.objects.filter(looks__gte=MAX_LOOKS).delete()
         reasons = dict(_conditions(thresholds, began))
         ((now, _),) = rows(TURN)
         if (took := now - began) >= timedelta(seconds=LOOK_SECONDS):
@@ -97,6 +111,7 @@ def look(thresholds: AlertThresholds) -> int:
         columns = ("met_since", "fired_at", "reason", "looked_at")
         Alert.objects.bulk_create(alerts, update_conflicts=True, unique_fields=["name"], update_fields=columns)
         Announcement.objects.bulk_create(news)
+        ClockDifference.objects.update(looks=F("looks") + 1)  # last: it locks them
     return len(news)
 
 
@@ -205,6 +220,11 @@ def is_without_workers(listening: Sequence[str] | None) -> bool:
 
 def _is_firing(name: AlertName) -> bool:
     return Alert.objects.filter(name=name, fired_at__isnull=False).exists()
+
+
+def differing_clocks() -> dict[str, int]:
+    """Return by how many seconds clocks are ahead, negative if they are behind, by the names of their processes."""
+    return dict(ClockDifference.objects.order_by("process").values_list("process", "ahead_seconds"))
 
 
 def beat_seen() -> datetime | None:

@@ -12,8 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from analytics import live_numbers
-from analytics.alerts import beat_seen, failed_run, is_without_workers
-from analytics.clock_differences import differing_clocks
+from analytics.alerts import beat_seen, differing_clocks, failed_run, is_without_workers
 from delivery.believed_clock import is_doubted
 from delivery.dispatch.notify import listening_workers
 from delivery.models import MinuteTotal

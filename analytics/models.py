@@ -39,8 +39,8 @@ class ClockDifference(models.Model):
     """The name of its machine, and its id there."""
     ahead_seconds = models.BigIntegerField()
     """Negative if it is behind."""
-    seen_at = models.DateTimeField()
-    """By the database's clock."""
+    looks = models.SmallIntegerField(default=0)
+    """How many looks for alerts have counted it since its process renewed it."""
 
     def __str__(self) -> str:
         return self.process

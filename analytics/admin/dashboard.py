@@ -21,6 +21,7 @@ from analytics.alert_rules import are_numbers_late, is_beat_missing
 from analytics.alerts import (
     beat_seen,
     blocked_lines,
+    differing_clocks,
     failed_run,
     failing_subscribers,
     first_line,
@@ -28,7 +29,6 @@ from analytics.alerts import (
     is_without_workers,
     late_subscribers,
 )
-from analytics.clock_differences import differing_clocks
 from analytics.live_numbers import DAY_MINUTES, HOUR_MINUTES, Counts, Numbers
 from analytics.models import Run, RunState
 from broker_project.core.admin.theme import badge, compact_table, label, link, relative, table

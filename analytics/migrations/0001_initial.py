@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("process", models.TextField(primary_key=True, serialize=False)),
                 ("ahead_seconds", models.BigIntegerField()),
-                ("seen_at", models.DateTimeField()),
+                ("looks", models.SmallIntegerField(default=0)),
             ],
         ),
         migrations.CreateModel(

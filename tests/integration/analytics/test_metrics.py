@@ -58,7 +58,7 @@ def fill() -> None:
     every = IntervalSchedule.objects.create(every=30, period="seconds")
     PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())
     Run.objects.create(state=RunState.FAILED, started_at=timezone.now(), ended_at=timezone.now())
-    ClockDifference.objects.create(process="host-1", ahead_seconds=-600, seen_at=timezone.now())
+    ClockDifference.objects.create(process="host-1", ahead_seconds=-600)
     work = factories.event_type("Shop.Work", EventKind.QUEUE)
     factories.subscription(event_type=work)
     broker.publish_bodies(work, b"1")
