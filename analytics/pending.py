@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from django.conf import settings
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import F, Min
@@ -28,14 +29,14 @@ make their day due again.
 """
 
 
-def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
-    """Return the days of the database and the watermark; a SYNC call takes up to `call_seconds`."""
+def calendar(now: dt.datetime) -> Calendar:
+    """Return the days of the database and the watermark."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST)
         row = cursor.fetchone()
     oldest = OpenTransaction(*row) if row else None
-    first_unsealed = windows.watermark(now, oldest.since if oldest else None, call_seconds=call_seconds)
-    is_blocked = first_unsealed < windows.watermark(now, None, call_seconds=call_seconds)
+    first_unsealed = windows.watermark(now, oldest.since if oldest else None, call_seconds=settings.SYNC_SECONDS)
+    is_blocked = first_unsealed < windows.watermark(now, None, call_seconds=settings.SYNC_SECONDS)
     days = dict(StorageDay.objects.filter(dropped_at=None).values_list("day", "summarized_at"))
     summarized = frozenset(day for day, at in days.items() if at)
     return Calendar(now, frozenset(days), first_unsealed, oldest if is_blocked else None, summarized)

@@ -26,30 +26,30 @@ class NotARange(Exception):
     """Nothing of the range can be summarized; the message says why."""
 
 
-def request_hours(*, call_seconds: float) -> Run | None:
+def request_hours() -> Run | None:
     """Request a run of the closed hours that are due; None if there are none, or it is requested already."""
-    return _request(RunKind.HOURS, pending.hours(current_calendar(call_seconds=call_seconds)))
+    return _request(RunKind.HOURS, pending.hours(current_calendar()))
 
 
-def request_days(*, call_seconds: float) -> Run | None:
+def request_days() -> Run | None:
     """Request a run of the sealed days that are due, with those that got late data; likewise.
 
     Log a warning if an open transaction keeps days from being sealed.
     """
-    known = current_calendar(call_seconds=call_seconds)
+    known = current_calendar()
     if blocker := known.blocker:
         log.warning("summaries.unsealed", pid=blocker.pid, since=blocker.since.isoformat(), reason=str(blocker))
     return _request(RunKind.DAYS, pending.days(known))
 
 
-def request_missed_days(*, call_seconds: float) -> Run | None:
+def request_missed_days() -> Run | None:
     """Request a run of the sealed days without a summary: they were sealed late, or their run failed; likewise."""
-    return _request(RunKind.DAYS, pending.missed_days(current_calendar(call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.missed_days(current_calendar()))
 
 
-def current_calendar(*, call_seconds: float) -> Calendar:
+def current_calendar() -> Calendar:
     """Return the calendar at this moment."""
-    return pending.calendar(now(), call_seconds=call_seconds)
+    return pending.calendar(now())
 
 
 def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:

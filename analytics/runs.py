@@ -87,7 +87,7 @@ def _summarize(
     """Find its windows, let Spark do it, and return how that ended."""
     run = record.run
     assert run.started_at  # noqa: S101 - it has started
-    windows = windows_of(run, calendar(run.started_at, call_seconds=settings.call_seconds))
+    windows = windows_of(run, calendar(run.started_at))
     forget_connection()
     log.info("summaries.begun", run=run.pk, windows=len(windows))
     if not windows:

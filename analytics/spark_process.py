@@ -77,8 +77,6 @@ class SparkSettings:
     """The time limit of a run."""
     objective: float
     """The share of deliveries that should succeed, between 0 and 1."""
-    call_seconds: float
-    """The time limit of a SYNC call."""
     database_url: str = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
     """The process's own, of which Spark gets what it needs."""
@@ -95,7 +93,6 @@ def spark_settings() -> SparkSettings:
         memory=settings.SPARK_MEMORY,
         minutes=settings.SUMMARY_MINUTES,
         objective=settings.OBJECTIVE,
-        call_seconds=settings.SYNC_SECONDS,
         database_url=f"postgresql:///?{urlencode(given, quote_via=quote)}",
         environment=os.environ,
     )

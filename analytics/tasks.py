@@ -18,8 +18,8 @@ stopping: Final = threading.Event()
 def summarize_hours() -> None:
     """Summarize the hours that have closed and the days that were missed; do all waiting runs."""
     if settings.SUMMARIES:
-        run_requests.request_hours(call_seconds=settings.SYNC_SECONDS)
-        run_requests.request_missed_days(call_seconds=settings.SYNC_SECONDS)
+        run_requests.request_hours()
+        run_requests.request_missed_days()
     runs.start_waiting(spark_settings(), stopping=stopping)
 
 
@@ -27,7 +27,7 @@ def summarize_hours() -> None:
 def summarize_days() -> None:
     """Summarize the days that were sealed or got late data; delete what is past its retention."""
     if settings.SUMMARIES:
-        run_requests.request_days(call_seconds=settings.SYNC_SECONDS)
+        run_requests.request_days()
     runs.start_waiting(spark_settings(), stopping=stopping)
     summaries.apply_retention(settings.LAKE, keep_days=max(settings.SUMMARY_DAYS, settings.RETENTION_DAYS))
 

@@ -4,7 +4,6 @@ import datetime as dt
 from typing import Any, ClassVar, Final, Self
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import BadRequest
@@ -207,7 +206,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Show the list, with warnings about what delays summaries and about days kept because of that."""
-        if blocker := current_calendar(call_seconds=settings.SYNC_SECONDS).blocker:
+        if blocker := current_calendar().blocker:
             messages.warning(request, str(blocker))
         if days := days_kept():
             kept = ", ".join(map(str, days))

@@ -26,6 +26,7 @@ from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
 from analytics.pipeline.job import Job, midnight
 from analytics.run_records import AGAIN, INTERRUPTED, KILLED, MAX_STORED_BYTES
+from analytics.run_requests import request_days, request_missed_days
 from analytics.runs import Application
 from analytics.spark_process import End, Ended, GuardedProcess, SparkSettings, spark_settings
 from analytics.windows import OpenTransaction
@@ -139,25 +140,21 @@ def windows_of(run: Run) -> list[tuple[dt.date, str]]:
     return [(window.start.date(), window.state) for window in run.windows.order_by("id")]
 
 
-def days_due(terms: SparkSettings) -> Run | None:
-    return run_requests.request_days(call_seconds=terms.call_seconds)
-
-
 def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(days_due(terms), terms)
+    done = do(request_days(), terms)
     assert (done.state, done.error) == (RunState.PASSED, "")
     assert windows_of(done)[:2] == [(sealed[0], PASSED), (sealed[1], PASSED)]
     assert set(StorageDay.objects.filter(summarized_at=None).values_list("day", flat=True)).isdisjoint(sealed)
-    assert days_due(terms) is None
+    assert request_days() is None
 
 
 def test_a_day_with_late_data_is_redone(sealed: list[dt.date], terms: SparkSettings, event_type: EventType) -> None:
-    do(days_due(terms), terms)
+    do(request_days(), terms)
     (late,) = publish_bodies(event_type, b"late")
     Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
     execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
-    assert windows_of(do(days_due(terms), terms)) == [(sealed[1], PASSED)]
-    assert days_due(terms) is None
+    assert windows_of(do(request_days(), terms)) == [(sealed[1], PASSED)]
+    assert request_days() is None
 
 
 def pass_time(amount: dt.timedelta) -> None:
@@ -165,26 +162,22 @@ def pass_time(amount: dt.timedelta) -> None:
     RunWindow.objects.update(ended_at=F("ended_at") - amount)
 
 
-def missed(terms: SparkSettings) -> Run | None:
-    return run_requests.request_missed_days(call_seconds=terms.call_seconds)
-
-
 def test_a_day_whose_summary_failed_is_due_again_after_an_hour(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(days_due(terms), terms, "fails=1")
+    done = do(request_days(), terms, "fails=1")
     assert done.state == RunState.FAILED
     assert f"{sealed[0]}: a check failed" in done.error
     assert StorageDay.objects.get(day=sealed[0]).summarized_at is None
-    assert (missed(terms), days_due(terms)) == (None, None)
+    assert (request_missed_days(), request_days()) == (None, None)
     pass_time(HOUR)
-    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+    assert windows_of(do(request_missed_days(), terms)) == [(sealed[0], PASSED)]
 
 
 def test_a_day_that_keeps_failing_is_tried_less_and_less_often(sealed: list[dt.date], terms: SparkSettings) -> None:
-    do(days_due(terms), terms, "fails=1")
+    do(request_days(), terms, "fails=1")
     waited = []
     for _ in range(7):
         hours = 0
-        while (again := missed(terms)) is None:
+        while (again := request_missed_days()) is None:
             pass_time(HOUR)
             hours += 1
         do(again, terms, "fails=1")
@@ -193,35 +186,35 @@ def test_a_day_that_keeps_failing_is_tried_less_and_less_often(sealed: list[dt.d
 
 
 def test_a_success_resets_the_back_off(sealed: list[dt.date], terms: SparkSettings) -> None:
-    do(days_due(terms), terms, "fails=1")
+    do(request_days(), terms, "fails=1")
     pass_time(HOUR)
-    do(missed(terms), terms, "fails=1")
+    do(request_missed_days(), terms, "fails=1")
     do(range_of(sealed), terms)
     do(range_of(sealed, again=True), terms, "fails=1")
     pass_time(HOUR)
-    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+    assert windows_of(do(request_missed_days(), terms)) == [(sealed[0], PASSED)]
 
 
 def test_a_requested_range_ignores_the_back_off(sealed: list[dt.date], terms: SparkSettings) -> None:
-    do(days_due(terms), terms, "fails=1")
+    do(request_days(), terms, "fails=1")
     assert windows_of(do(range_of(sealed), terms)) == [(sealed[0], PASSED)]
 
 
 def test_a_day_that_fails_after_it_passed_is_due(sealed: list[dt.date], terms: SparkSettings) -> None:
     """Its lake may be ahead of its summaries."""
-    do(days_due(terms), terms)
+    do(request_days(), terms)
     do(range_of(sealed, again=True), terms, "fails=1")
     pass_time(HOUR)
-    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+    assert windows_of(do(request_missed_days(), terms)) == [(sealed[0], PASSED)]
 
 
 def test_a_day_that_takes_too_long_fails_and_lets_others_run(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(days_due(terms), replace(terms, minutes=0), "hangs=1")
+    done = do(request_days(), replace(terms, minutes=0), "hangs=1")
     assert done.state == RunState.FAILED
     assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
     assert "BROKER_SUMMARY_MINUTES" in done.error
     assert windows_of(done) == [(sealed[0], FAILED)]
-    assert windows_of(do(missed(terms), terms))[0] == (sealed[1], PASSED)
+    assert windows_of(do(request_missed_days(), terms))[0] == (sealed[1], PASSED)
 
 
 def test_ranges_come_first_then_hours_then_days(storage: None) -> None:
@@ -235,11 +228,11 @@ def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: Spark
     open_days(today() - DAY, ahead=1)
     now = run_requests.now()
     closed = (now - dt.timedelta(minutes=2) - midnight(today())) // dt.timedelta(hours=1)
-    requested = run_requests.request_hours(call_seconds=terms.call_seconds)
+    requested = run_requests.request_hours()
     done = do(requested, terms) if requested else None
     todays = [window for window in (done.windows.all() if done else []) if window.start >= midnight(today())]
     assert len(todays) in {closed, closed + 1}  # an hour may have closed meanwhile
-    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None or len(todays) == closed
+    assert run_requests.request_hours() is None or len(todays) == closed
 
 
 @pytest.fixture
@@ -249,7 +242,7 @@ def tables_of_this_hour(tables_of_long_ago: None) -> None:
 
 
 def test_nothing_is_due_before_the_tables_existed(tables_of_this_hour: None, terms: SparkSettings) -> None:
-    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None
+    assert run_requests.request_hours() is None
 
 
 def test_an_interrupted_range_resumes(sealed: list[dt.date], terms: SparkSettings) -> None:
@@ -302,7 +295,7 @@ def test_two_concurrent_beats_create_one_run(sealed: list[dt.date], terms: Spark
 
     def beat() -> None:
         barrier.wait()
-        runs.append(days_due(terms))
+        runs.append(request_days())
         forget_connection()
 
     beats = [threading.Thread(target=beat) for _ in range(2)]
@@ -341,14 +334,14 @@ def test_a_day_that_was_summarized_stays_whole_while_a_transaction_of_then_write
     sealed: list[dt.date], terms: SparkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else one of its hours would take its place in the lake."""
-    do(days_due(terms), terms)
+    do(request_days(), terms)
     began = midnight(sealed[1]) - HOUR
     monkeypatch.setattr(pending, "OLDEST", f"SELECT 1, 'a report', '{began.isoformat()}'::timestamptz")
     noon = midnight(sealed[1]) + 12 * HOUR
     again = run_requests.create_range(noon, noon + HOUR, again=True)
     (window,) = do(again, terms).windows.all()
     assert (window.start, window.end) == (midnight(sealed[1]), midnight(sealed[1] + DAY))
-    assert sealed[1] not in {window.day for window in pending.hours(run_requests.current_calendar(call_seconds=0))}
+    assert sealed[1] not in {window.day for window in pending.hours(run_requests.current_calendar())}
 
 
 @pytest.mark.behaviour("11.10")
@@ -372,7 +365,7 @@ def test_a_run_in_progress_is_cancelled_at_any_window(
     assert progress == {"number": 2, "total": 2, "step": "reading"}
     cancelled = management.post(f"{address}/cancel")
     assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLING")
-    assert run_requests.request_days(call_seconds=terms.call_seconds), "of another kind, which waits for this one"
+    assert request_days(), "of another kind, which waits for this one"
     worker.join()
     assert [(one.state, one.error, one.progress) for one in ended if one] == [
         (RunState.CANCELLED, run_records.CANCELLED.error, None)
@@ -460,7 +453,7 @@ def test_what_a_killed_worker_was_doing_on_schedule_comes_due(
     state: str, becomes: str, error: str, sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     gone = Run.objects.create(kind=RunKind.DAYS, state=state, started_at=Now())
-    assert do(days_due(terms), terms).state == RunState.PASSED
+    assert do(request_days(), terms).state == RunState.PASSED
     gone.refresh_from_db()
     assert (gone.state, gone.error, windows_of(gone)) == (becomes, error, [])
 
@@ -572,14 +565,14 @@ def write(elsewhere: psycopg.Connection[Any]) -> None:
 def test_a_transaction_that_has_written_delays_sealing(later: dt.datetime, elsewhere: psycopg.Connection[Any]) -> None:
     with elsewhere.transaction():
         [(began,)] = elsewhere.execute("SELECT now()").fetchall()
-        assert pending.calendar(later, call_seconds=0).first_unsealed > began.date()
-        assert pending.calendar(later, call_seconds=0).blocker is None
+        assert pending.calendar(later).first_unsealed > began.date()
+        assert pending.calendar(later).blocker is None
         write(elsewhere)
-        assert pending.calendar(later, call_seconds=0).first_unsealed == began.date()
-        oldest = pending.calendar(later, call_seconds=0).blocker
+        assert pending.calendar(later).first_unsealed == began.date()
+        oldest = pending.calendar(later).blocker
         assert oldest == OpenTransaction(elsewhere.info.backend_pid, "a report", began)
-        assert pending.calendar(began, call_seconds=0).blocker is None  # its day is not over
-    assert pending.calendar(later, call_seconds=0).blocker is None
+        assert pending.calendar(began).blocker is None  # its day is not over
+    assert pending.calendar(later).blocker is None
 
 
 def test_the_transaction_that_delays_sealing_is_logged_and_shown_with_the_runs(
@@ -587,7 +580,7 @@ def test_the_transaction_that_delays_sealing_is_logged_and_shown_with_the_runs(
 ) -> None:
     def said() -> tuple[int, bool]:
         with structlog.testing.capture_logs() as logged:
-            run_requests.request_days(call_seconds=0)
+            request_days()
         page = admin.get("/admin/analytics/run/").content.decode()
         return sum(event["event"] == "summaries.unsealed" for event in logged), ending in page
 
