@@ -12,8 +12,10 @@ from django.db.models import F, Min
 
 from analytics import windows
 from analytics.models import Run, RunKind, RunWindow, WindowState
+from analytics.pipeline.connections import reading
 from analytics.pipeline.extraction.row_counts import has_grown
 from analytics.pipeline.job import HOUR_LAG, Window, midnight, whole
+from analytics.spark_process import spark_settings
 from analytics.windows import Calendar, OpenTransaction
 from delivery.models import StorageDay
 
@@ -115,12 +117,15 @@ def days(known: Calendar) -> list[Window]:
 
 
 def _days_with_late_data(known: Calendar, passed: Collection[Window]) -> set[dt.date]:
-    """Return the sealed days whose partitions have other rows than when they last passed."""
-    connection.ensure_connection()
+    """Return the sealed days whose partitions have other rows than when they last passed.
+
+    They are counted with the time for a statement that Spark has: after a crash of PostgreSQL large ones are too.
+    """
     late = set[dt.date]()
-    for window in map(whole, known.sealed()):
-        if window in passed:
-            runs = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED)
-            if has_grown(connection.connection, window.day, runs.latest("ended_at").inputs):
-                late.add(window.day)
+    with reading(spark_settings().database_url) as reader:
+        for window in map(whole, known.sealed()):
+            if window in passed:
+                runs = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED)
+                if has_grown(reader, window.day, runs.latest("ended_at").inputs):
+                    late.add(window.day)
     return late

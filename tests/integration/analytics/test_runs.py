@@ -157,6 +157,22 @@ def test_a_day_with_late_data_is_redone(sealed: list[dt.date], terms: SparkSetti
     assert request_days() is None
 
 
+def test_late_data_is_looked_for_with_the_time_that_spark_has(
+    sealed: list[dt.date], terms: SparkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash of PostgreSQL whole partitions are counted."""
+    do(request_days(), terms)
+    limits: list[str] = []
+
+    def look(reader: psycopg.Connection[Any], *_: object) -> bool:
+        limits.extend(limit for (limit,) in reader.execute("SHOW statement_timeout"))
+        return False
+
+    monkeypatch.setattr(pending, "has_grown", look)
+    assert request_days() is None
+    assert {*limits} == {"2min"}
+
+
 def pass_time(amount: dt.timedelta) -> None:
     """Move the results of all windows into the past."""
     RunWindow.objects.update(ended_at=F("ended_at") - amount)
