@@ -17,6 +17,7 @@ from analytics.pipeline.extraction.row_counts import has_grown
 from analytics.pipeline.job import HOUR_LAG, Window, midnight, whole
 from analytics.spark_process import spark_settings
 from analytics.windows import Calendar, OpenTransaction
+from broker_project.core.db import rows
 from delivery.models import StorageDay
 
 OLDEST: Final = """
@@ -33,10 +34,7 @@ make their day due again.
 
 def calendar(now: dt.datetime) -> Calendar:
     """Return the days of the database and the watermark."""
-    with connection.cursor() as cursor:
-        cursor.execute(OLDEST)
-        row = cursor.fetchone()
-    oldest = OpenTransaction(*row) if row else None
+    oldest = next((OpenTransaction(*row) for row in rows(OLDEST)), None)
     first_unsealed = windows.watermark(now, oldest.since if oldest else None, call_seconds=settings.SYNC_SECONDS)
     is_blocked = first_unsealed < windows.watermark(now, None, call_seconds=settings.SYNC_SECONDS)
     days = dict(StorageDay.objects.filter(dropped_at=None).values_list("day", "summarized_at"))
@@ -61,8 +59,8 @@ class Outcomes:
 def _outcomes(**conditions: object) -> Outcomes:
     """Return the results of windows that meet the conditions."""
     outcomes = Outcomes()
-    rows = RunWindow.objects.filter(**conditions).order_by("ended_at", "id")
-    for start, end, state, at in rows.values_list("start", "end", "state", "ended_at"):
+    found = RunWindow.objects.filter(**conditions).order_by("ended_at", "id")
+    for start, end, state, at in found.values_list("start", "end", "state", "ended_at"):
         window = Window(start, end)
         if state == WindowState.PASSED:
             outcomes.passed.add(window)

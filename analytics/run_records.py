@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import structlog
-from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
@@ -18,7 +18,7 @@ from analytics.models import UNDER_WAY, Run, RunKind, RunState, RunWindow, Windo
 from analytics.pipeline.connections import LOCK, WORKER_LOCK
 from analytics.pipeline.job import Progress, Window
 from analytics.spark_process import End, Ended, NotAReport, Report
-from broker_project.core.db import forget_connection
+from broker_project.core.db import forget_connection, rows
 from delivery.models import StorageDay
 
 DATABASE_SECONDS: Final = 600.0
@@ -130,10 +130,8 @@ def cancel(run_id: int) -> None:
 
 def abandon_vanished() -> None:
     """Mark the runs whose worker is gone as abandoned, or as cancelled if that was asked for."""
-    with connection.cursor() as cursor:
-        cursor.execute(ABANDON, [CANCELLED.error, VANISHED])
-        for (run_id,) in cursor.fetchall():
-            log.warning("summaries.vanished", run=run_id)
+    for (run_id,) in rows(ABANDON, [CANCELLED.error, VANISHED]):
+        log.warning("summaries.vanished", run=run_id)
 
 
 class Record:

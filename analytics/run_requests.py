@@ -2,15 +2,16 @@
 
 import datetime as dt
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 
 from analytics import pending, run_records
 from analytics.models import UNFINISHED_RUNS, Run, RunKind
 from analytics.pipeline.job import Window, midnight
 from analytics.windows import Calendar
+from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.models import StorageDay
 
@@ -82,17 +83,15 @@ def create_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, b
 
 def now() -> dt.datetime:
     """Return the database's clock, by which windows close."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        instant: dt.datetime = cursor.fetchone()[0]
-        return instant
+    ((instant,),) = rows("SELECT clock_timestamp()")
+    return cast("dt.datetime", instant)
 
 
 def _request(kind: RunKind, windows: list[Window]) -> Run | None:
     """Create a run if it has windows and none of this kind is unfinished; concurrent requests create one run."""
     run_records.abandon_vanished()
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(ONE_AT_A_TIME)
+    with transaction.atomic():
+        rows(ONE_AT_A_TIME)
         if not windows or Run.objects.filter(kind=kind, state__in=UNFINISHED_RUNS).exists():
             return None
         return Run.objects.create(kind=kind)
