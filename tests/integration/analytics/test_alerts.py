@@ -17,9 +17,10 @@ from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from structlog.testing import capture_logs
 
-from analytics import alerts, metrics
+from analytics import alerts
 from analytics.admin import dashboard
 from analytics.alert_rules import AlertName, AlertThresholds
+from analytics.api import metrics
 from analytics.models import Alert, ClockDifference, Run, RunState
 from broker_project.core import database_clock
 from broker_project.core.database_clock import DATABASE_CLOCK, DatabaseClock

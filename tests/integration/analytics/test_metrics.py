@@ -13,8 +13,9 @@ from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from prometheus_client.parser import text_string_to_metric_families
 
-from analytics import live_numbers, metrics
+from analytics import live_numbers
 from analytics.alert_rules import BEAT_SEEN, COUNTED, MIN_GROWN, SECONDS_BEFORE, AlertName, AlertThresholds
+from analytics.api import metrics
 from analytics.models import ClockDifference, Run, RunState
 from broker_project.core.database_clock import MAX_DIFFERENCE_SECONDS
 from broker_project.stack.folders import ROOT
