@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, LiteralString, NamedTuple, Self
@@ -206,9 +205,3 @@ def sums(rows: QuerySet[Any], *columns: str) -> list[int]:
     """Return the sums of columns, in their order."""
     found = rows.aggregate(**{column: Sum(column, default=0) for column in columns})
     return [int(found[column]) for column in columns]
-
-
-def balance(messages: Mapping[int, int]) -> float | None:
-    """Return the busiest sender's messages over the senders' mean: 1.0 is even; None without messages."""
-    total = sum(messages.values())
-    return max(messages.values()) * len(messages) / total if total else None

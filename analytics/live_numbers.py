@@ -233,13 +233,8 @@ def _counts_by_subscriber(newest: dt.datetime) -> Counts:
 
 def quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
     """Return by subscriber in which bucket a quantile of its times is, of the same minutes as its numbers."""
-    return _cached(f"buckets_{share}", partial(_quantile_buckets, newest, share), MINUTE_SECONDS, newest)
-
-
-def _quantile_buckets(newest: dt.datetime, share: float) -> dict[int, int]:
-    since, _ = _since(newest)
-    asked = {"since": since, "newest": newest, "parts": round(share * PARTS)}
-    return dict(rows(QUANTILES_BY_SUBSCRIBER, asked))
+    asked = {"since": _since(newest)[0], "newest": newest, "parts": round(share * PARTS)}
+    return _cached(f"buckets_{share}", lambda: dict(rows(QUANTILES_BY_SUBSCRIBER, asked)), MINUTE_SECONDS, newest)
 
 
 def by_event_type(newest: dt.datetime, subscriber_id: int, hours: int = 1) -> LastMinutes:

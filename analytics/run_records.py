@@ -171,18 +171,14 @@ class Record:
                 self.add_window(result)
             case {"progress": text, "position": position}:
                 show(text)
-                self.add_position(position)
+                with self._database():
+                    Run.objects.filter(pk=self.run.pk).update(progress=position)
             case {"progress": text}:
                 show(text)
             case {"error": text}:
                 self.error = text
             case unknown:
                 raise NotAReport(f"{unknown!r:.100}")
-
-    def add_position(self, position: Any) -> None:
-        """Record which window it is at, unless the database is away."""
-        with self._database():
-            Run.objects.filter(pk=self.run.pk).update(progress=position)
 
     def add_window(self, report: Report) -> None:
         """Record the result of a window, now or when the database is back."""

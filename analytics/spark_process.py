@@ -147,17 +147,13 @@ def java_problem(home: Path) -> str:
         release = dict(RELEASE.findall((home / "release").read_text(errors="replace")))
     except OSError as failure:
         return f"its file release cannot be read: {failure.strerror}"
-    version = version_of(text := release.get("JAVA_VERSION", ""))
+    text = release.get("JAVA_VERSION", "")  # such as 21.0.8+9-LTS; that of Java 8 begins with 1
+    version = tuple(int(number) for number in re.split(r"[^0-9.]", text)[0].split(".") if number)
     if version < MIN_JAVA:
         return f"version {text or 'unknown'} is too old"
     if DAMAGING_JAVA[0] <= version < DAMAGING_JAVA[1]:
         return f"version {text} damages data"
     return "" if VECTOR_MODULE in release.get("MODULES", "").split() else f"it has no module {VECTOR_MODULE}"
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """Return a version as numbers, such as (21, 0, 8) of `21.0.8+9-LTS`; that of Java 8 begins with 1."""
-    return tuple(int(number) for number in re.split(r"[^0-9.]", text)[0].split(".") if number)
 
 
 class End(Enum):

@@ -132,7 +132,9 @@ def _of_published(
     thresholds = settings.ALERT_THRESHOLDS
     yield from _held_up(blocked_lines(thresholds, now), late_subscribers(waiting, thresholds, now), now)
     if newest and counts:
-        yield from _growing(newest, now)
+        if number := growing_backlog(thresholds, newest, now):
+            why = "More deliveries are due with every minute: start workers, or look for slow endpoints."
+            yield Item("Backlog", label("grows", "warning"), why, waiting=at_least(number, is_cut=number >= MAX_DUE))
         yield from _failing(failing_subscribers(thresholds, counts.of_published), counts.of_published.minutes)
 
 
@@ -169,13 +171,6 @@ def _held_up(blocked: Sequence[HeldLine], late: Mapping[int, Backlog], now: dt.d
             yield _late(names[key], status, late[key], now)
     if more := len(held) - len(lines) + len(late) - len(latest):
         yield _more(more, label("waiting", "warning"))
-
-
-def _growing(newest: dt.datetime, now: dt.datetime) -> Iterator[Item]:
-    """Tell whether more and more waits."""
-    if number := growing_backlog(settings.ALERT_THRESHOLDS, newest, now):
-        why = "More deliveries are due with every minute: start workers, or look for slow endpoints."
-        yield Item("Backlog", label("grows", "warning"), why, waiting=at_least(number, is_cut=number >= MAX_DUE))
 
 
 def _names_of(subscriber_ids: Sequence[int]) -> dict[int, str]:

@@ -1,6 +1,7 @@
 """Runs in the admin, and the pages of live numbers and of summaries: charts, tables, downloads, requests of runs."""
 
 import datetime as dt
+from functools import partial
 from typing import Any, ClassVar, Final, Self
 
 from django import forms
@@ -222,16 +223,12 @@ class RunAdmin(ReadOnlyAdmin[Run]):
             for needed in ("analytics.view_run", "analytics.add_run", NEEDED)
         )
         return [
-            path("live/", own(may_view_live(self.live)), name="analytics_run_live"),
+            path("live/", own(may_view_live(partial(live_page, self))), name="analytics_run_live"),
             path("summaries/", own(may_view(self.overview)), name="analytics_run_overview"),
             path("summarize/", own(may_add(self.summarize)), name="analytics_run_summarize"),
             re_path(FILE, own(may_view(self.download)), name="analytics_run_download"),
             *super().get_urls(),
         ]
-
-    def live(self, request: HttpRequest) -> HttpResponse:
-        """Show the live numbers."""
-        return live_page(self, request)
 
     def overview(self, request: HttpRequest) -> HttpResponse:
         """Show the summaries of a range."""

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from analytics import dashboard_queries
 from analytics.admin import charts
 from analytics.admin.charts import Chart
-from analytics.dashboard_queries import Quantiles, Selection, balance, sums
+from analytics.dashboard_queries import Quantiles, Selection, sums
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
 from broker_project.core.admin.theme import copyable, label, table
 from delivery.admin.read_only import exact, link_to
@@ -106,7 +106,8 @@ def queue_balance(chosen: Selection) -> Section:
     """Return how the senders share the QUEUE messages, also those that took none."""
     by_sender = chosen.rows(SENDERS).order_by("sender").values_list("sender").annotate(Sum("messages"))
     messages = dict.fromkeys(range(settings.QUEUE_SENDERS), 0) | {sender: int(number) for sender, number in by_sender}
-    even = balance(messages)
+    total = sum(messages.values())
+    even = total and max(messages.values()) * len(messages) / total
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""
     nothing = "No QUEUE message was taken."

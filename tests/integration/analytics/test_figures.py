@@ -16,7 +16,6 @@ from analytics.dashboard_queries import (
     SHARES,
     Quantiles,
     Selection,
-    balance,
 )
 from analytics.models import MODELS, rows_of
 from analytics.pipeline import tables
@@ -167,11 +166,6 @@ def test_of_many_publishers_the_busiest_are_named() -> None:
 def published(publisher: str, messages: int, hour: dt.datetime = NOON, *, publisher_id: int | None = None) -> None:
     counts = {"messages": messages, "bytes": messages * 10, "deliveries": 0}
     rows_of(tables.VOLUME).create(hour=hour, publisher=publisher, publisher_id=publisher_id, **CREATED, **counts)
-
-
-def test_the_balance_is_the_busiest_over_the_mean() -> None:
-    assert balance({0: 10, 1: 10, 2: 10, 3: 10, 4: 20}) == pytest.approx(20 / 12)
-    assert balance({}) is None
 
 
 def test_a_sender_that_took_nothing_is_one_of_them() -> None:
