@@ -326,6 +326,34 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state__in", ("WAITING", "RUNNING", "CANCELLING"))),
+                        fields=["id"],
+                        name="run_unended",
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "state__in",
+                                ["WAITING", "RUNNING", "CANCELLING", "PASSED", "FAILED", "ABANDONED", "CANCELLED"],
+                            )
+                        ),
+                        name="run_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("end", None), ("start", None))
+                        | models.Q(("kind", "RANGE"), ("start__lt", models.F("end"))),
+                        name="run_range",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("state", "RUNNING")), fields=("state",), name="run_alone"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="RunWindow",
@@ -349,6 +377,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [models.Index(fields=["start", "end", "-id"], name="run_window_start")],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ["PASSED", "FAILED"])), name="run_window_state"
+                    ),
+                    models.UniqueConstraint(fields=("run", "start", "end"), name="run_window_once"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="SendersSummary",
@@ -386,56 +423,5 @@ class Migration(migrations.Migration):
                 "db_table": "analytics_volume",
                 "indexes": [models.Index(fields=["hour"], name="volume_hour")],
             },
-        ),
-        migrations.AddIndex(
-            model_name="run",
-            index=models.Index(
-                condition=models.Q(("state__in", ("WAITING", "RUNNING", "CANCELLING"))),
-                fields=["id"],
-                name="run_unended",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="run",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "state__in",
-                        ["WAITING", "RUNNING", "CANCELLING", "PASSED", "FAILED", "ABANDONED", "CANCELLED"],
-                    )
-                ),
-                name="run_state",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="run",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("end", None), ("start", None)),
-                    models.Q(("kind", "RANGE"), ("start__lt", models.F("end"))),
-                    _connector="OR",
-                ),
-                name="run_range",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="run",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", "RUNNING")), fields=("state",), name="run_alone"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="runwindow",
-            index=models.Index(fields=["start", "end", "-id"], name="run_window_start"),
-        ),
-        migrations.AddConstraint(
-            model_name="runwindow",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ["PASSED", "FAILED"])), name="run_window_state"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="runwindow",
-            constraint=models.UniqueConstraint(fields=("run", "start", "end"), name="run_window_once"),
         ),
     ]
