@@ -164,13 +164,6 @@ def test_the_last_run_is_the_one_that_ended_last(has_failed: bool) -> None:
 
 
 @pytest.mark.behaviour("11.8")
-def test_an_endpoint_with_a_refused_certificate_is_named() -> None:
-    held(factories.subscription(factories.subscriber("shop")), TLS)
-    assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
-    assert Alert.objects.get(name=AlertName.TLS_FAILS).reason == "TLS fails with the endpoint of shop."
-
-
-@pytest.mark.behaviour("11.8")
 def test_a_refused_certificate_is_seen_behind_what_failed_longer_ago() -> None:
     """Of a subscriber that has several endpoints, and is sent several deliveries at a time."""
     shop = factories.subscriber("shop")
@@ -178,6 +171,7 @@ def test_a_refused_certificate_is_seen_behind_what_failed_longer_ago() -> None:
     held(factories.subscription(shop), TLS)
     Hold.objects.filter(reason=TLS).update(since=LONG_AGO + dt.timedelta(hours=1))
     assert look() == [(alerts.FIRING, AlertName.LINE_BLOCKED), (alerts.FIRING, AlertName.TLS_FAILS)]
+    assert Alert.objects.get(name=AlertName.TLS_FAILS).reason == "TLS fails with the endpoint of shop."
     found = scraped()
     assert [found["broker_longest_hold_seconds", cause] // 3600 for cause in ("other", "tls")] == [2, 1]
 

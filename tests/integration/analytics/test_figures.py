@@ -2,9 +2,9 @@
 
 import datetime as dt
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
-from django.db import models as django_models
 
 from analytics.admin.sections import ordering_audit, queue_balance
 from analytics.dashboard_queries import (
@@ -17,7 +17,7 @@ from analytics.dashboard_queries import (
     Quantiles,
     Selection,
 )
-from analytics.models import MODELS, rows_of
+from analytics.models import rows_of
 from analytics.pipeline import tables
 from analytics.pipeline.job import DAY, midnight
 from analytics.windows import Range
@@ -26,42 +26,10 @@ from tests.support.stored_summaries import BILLING, CREATED, HOUR, MAILER, NOON,
 
 pytestmark = pytest.mark.django_db
 COUNTS = ("deliveries", "eligible", "delivered", "first_attempt")
-FIELDS = {
-    "timestamp": django_models.DateTimeField,
-    "date": django_models.DateField,
-    "string": django_models.TextField,
-    "int": django_models.IntegerField,
-    "long": django_models.BigIntegerField,
-    "double": django_models.FloatField,
-    "map<string,long>": django_models.JSONField,
-    "map<int,long>": django_models.JSONField,
-}
-
-
-def test_every_summary_of_the_lake_has_a_table_with_its_columns() -> None:
-    for table, model in MODELS.items():
-        found = {field.name: type(field) for field in model._meta.fields if not field.primary_key}
-        assert found == {column: FIELDS[kind] for column, kind in table.types.items()}, table
-        assert model._meta.db_table == f"analytics_{table.name}"
 
 
 def chosen(subscriber_id: int | None = None) -> Selection:
     return Selection(TODAY, subscriber_id)
-
-
-def test_outcomes_are_added_up_step_by_step() -> None:
-    stored_summaries.reliability(NOON, BILLING, DELIVERED=3, REJECTED=1)
-    stored_summaries.reliability(NOON, MAILER, DELIVERED=2)
-    stored_summaries.reliability(NOON + HOUR, BILLING, REDUNDANT=1)
-    assert chosen().outcomes == {(NOON, "DELIVERED"): 5, (NOON, "REJECTED"): 1, (NOON + HOUR, "REDUNDANT"): 1}
-    assert chosen(1).outcomes[NOON, "DELIVERED"] == 3
-
-
-def test_a_week_is_added_up_day_by_day() -> None:
-    week = Range(TODAY.start - dt.timedelta(days=6), TODAY.end)
-    stored_summaries.reliability(NOON, BILLING, DELIVERED=3)
-    stored_summaries.reliability(NOON + HOUR, BILLING, DELIVERED=4)
-    assert Selection(week).outcomes == {(TODAY.start, "DELIVERED"): 7}
 
 
 def test_rows_outside_the_range_do_not_count() -> None:
@@ -83,15 +51,9 @@ def test_quantiles_cover_all_deliveries() -> None:
     assert chosen(2).latency is None
 
 
-def test_the_backlog_is_the_highest_count_at_one_moment() -> None:
-    for minutes, owner, waiting in ((0, BILLING, 5), (0, MAILER, 7), (5, BILLING, 9), (60, MAILER, 1)):
-        stored_summaries.backlog(NOON + dt.timedelta(minutes=minutes), owner, waiting)
-    assert dict(chosen().query(HIGHEST_BACKLOG)) == {NOON: 12, NOON + HOUR: 1}
-    assert dict(chosen(1).query(HIGHEST_BACKLOG)) == {NOON: 9}
-
-
+@pytest.mark.parametrize("subscriber_id", [None, 1])
 @pytest.mark.parametrize("days", [1, 28])
-def test_totals_equal_the_sums_over_subscribers(days: int) -> None:
+def test_figures_are_the_sums_by_hour_or_day(days: int, subscriber_id: int | None) -> None:
     everyone = (BILLING, MAILER, {"subscriber_id": None, "subscriber": ""})
     for number in range(36):
         at, owner = NOON + HOUR * (number % 4 - 30 * (number % 3)), everyone[number // 3 % 3]
@@ -100,43 +62,32 @@ def test_totals_equal_the_sums_over_subscribers(days: int) -> None:
         )
         stored_summaries.latency(at, {number % 7: number + 1, -1: 1}, owner=owner)
         stored_summaries.backlog(at + 5 * number % 60 * dt.timedelta(minutes=1), owner, number)
-    asked = Range(TODAY.end - days * DAY, TODAY.end)
-    assert Selection(asked).outcomes == plain_outcomes(asked)
-    assert Selection(asked).totals._asdict() == plain_totals(asked)
-    assert Selection(asked).histograms == plain_histograms(asked)
-    assert dict(Selection(asked).query(HIGHEST_BACKLOG)) == plain_backlog(asked)
-
-
-def step_of(at: dt.datetime, asked: Range) -> dt.datetime:
-    return at.replace(minute=0) if asked.step == "hour" else midnight(at.date())
-
-
-def plain_outcomes(asked: Range) -> dict[tuple[dt.datetime, str], int]:
-    sums = Counter[tuple[dt.datetime, str]]()
-    for one in rows_of(tables.RELIABILITY).filter(hour__gte=asked.start):
-        sums.update({(step_of(one.hour, asked), status): number for status, number in one.by_status.items()})
-    return sums
-
-
-def plain_totals(asked: Range) -> dict[str, int]:
-    found = [*rows_of(tables.RELIABILITY).filter(hour__gte=asked.start)]
-    return {name: sum(getattr(one, name) for one in found) for name in COUNTS}
-
-
-def plain_histograms(asked: Range) -> dict[dt.datetime, dict[int, int]]:
-    sums = defaultdict[dt.datetime, Counter[int]](Counter)
-    for one in rows_of(tables.LATENCY).filter(hour__gte=asked.start):
-        sums[step_of(one.hour, asked)].update({int(bucket): number for bucket, number in one.histogram.items()})
-    return {**sums}
-
-
-def plain_backlog(asked: Range) -> dict[dt.datetime, int]:
+    found = Selection(Range(TODAY.end - days * DAY, TODAY.end), subscriber_id)
+    ended = stored(tables.RELIABILITY, found)
+    assert found.totals._asdict() == {name: sum(getattr(one, name) for one in ended) for name in COUNTS}
+    outcomes, took = Counter[tuple[dt.datetime, str]](), defaultdict[dt.datetime, Counter[int]](Counter)
+    for one in ended:
+        outcomes.update({(step_of(one.hour, found), status): number for status, number in one.by_status.items()})
+    assert found.outcomes == outcomes
+    for one in stored(tables.LATENCY, found):
+        took[step_of(one.hour, found)].update({int(bucket): number for bucket, number in one.histogram.items()})
+    assert found.histograms == {**took}
     moments, highest = Counter[dt.datetime](), Counter[dt.datetime]()
-    for one in rows_of(tables.BACKLOG).filter(at__gte=asked.start):
+    for one in stored(tables.BACKLOG, found):
         moments[one.at] += one.deliveries
     for at, waiting in moments.items():
-        highest[step_of(at, asked)] = max(highest[step_of(at, asked)], waiting)
-    return highest
+        highest[step_of(at, found)] = max(highest[step_of(at, found)], waiting)
+    assert dict(found.query(HIGHEST_BACKLOG)) == highest
+
+
+def stored(table: tables.Table, chosen: Selection) -> list[Any]:
+    """Return the rows of a selection, whose range has no later ones."""
+    rows = [*rows_of(table).filter(**{f"{table.time}__gte": chosen.range.start})]
+    return [one for one in rows if chosen.subscriber_id in {None, one.subscriber_id}]
+
+
+def step_of(at: dt.datetime, chosen: Selection) -> dt.datetime:
+    return at.replace(minute=0) if chosen.range.step == "hour" else midnight(at.date())
 
 
 def test_volume_is_shown_by_publisher() -> None:

@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.pipeline import tables
 from analytics.pipeline.extraction import statements
 from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, pieces, sample_percent
-from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES, leaf_of
-from analytics.pipeline.tables import BRONZE, Table
+from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, leaf_of
+from analytics.pipeline.tables import Table
 from delivery.maintenance import partitions
 
 NOTES = Table("bronze/notes", "id long, number int, note string, done boolean, at timestamp")
-
-
-def test_every_table_of_bronze_has_a_source() -> None:
-    assert SOURCES.keys() == set(BRONZE)
 
 
 def test_partitions_and_ids_are_named_as_in_the_broker() -> None:
@@ -72,8 +67,3 @@ def test_rows_that_span_blocks_stay_whole() -> None:
     notes = ["a line\n" * (BLOCK_BYTES // 20)] * 4
     block = "".join(f'{number},1,"{note}",t,\n' for number, note in enumerate(notes)).encode()
     assert [row["note"] for batch in arrow(block, NOTES) for row in batch.to_pylist()] == notes
-
-
-def test_all_columns_have_types_that_can_be_copied() -> None:
-    for table in tables.BRONZE:
-        arrow(b"," * table.columns.count(", ") + b"\n", table)
