@@ -15,9 +15,9 @@ from analytics.models import rows_of
 from analytics.pipeline import application
 from analytics.pipeline import window as window_module
 from analytics.pipeline.application import Status
-from analytics.pipeline.connections import LOCK, AnotherRun, LockLost, only_run
+from analytics.pipeline.connections import LOCK, LockLost
 from analytics.pipeline.extraction import source
-from analytics.pipeline.job import Vocabulary, Window
+from analytics.pipeline.job import Window
 from analytics.pipeline.lake import CHANGED
 from analytics.pipeline.manifests import path_of
 from analytics.pipeline.tables import (
@@ -35,11 +35,11 @@ from analytics.pipeline.tables import (
     Table,
 )
 from delivery.maintenance import partitions
-from delivery.models import Attempt, Delivery, MessageOutcome
+from delivery.models import Attempt, Delivery
 from delivery.outcomes import RetryAction
 from delivery.statuses import DeliveryStatus
 from tests.support.database import execute
-from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
+from tests.support.spark_history import DAY, MORNING, Traffic, empty_day
 from tests.support.spark_runs import WHOLE_DAY, ReportStream, Summarizer, all_loaded, hour, loaded
 
 HELD = """database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -202,17 +202,21 @@ def test_an_inversion_across_two_hours_is_found(summarizer: Summarizer, traffic:
 
 
 @pytest.mark.lengthy
-def test_a_failed_check_is_named_and_leaves_what_was_in_force(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_a_failed_check_is_named_leaves_what_was_in_force_and_stops_no_other_window(
+    summarizer: Summarizer, traffic: Traffic
+) -> None:
     summarizer.run(hour(7))
     before = (summarizer.rows(RELIABILITY), loaded(RELIABILITY))
-    traffic.delivered()
-    summarizer.words = without_routed(summarizer.words)
-    assert summarizer.run(hour(7)) is Status.FAILED
-    (report,) = summarizer.reports.windows()
-    (check,) = (check for check in report["checks"] if not check["passed"])
-    assert check == {"name": "bronze/messages: only words of the broker", "passed": False, "found": "4 rows are wrong"}
-    assert (report["state"], check["name"] in report["error"]) == ("FAILED", True)
-    assert (summarizer.rows(RELIABILITY), loaded(RELIABILITY)) == before
+    for later in (0, 1):
+        traffic.delivered(MORNING + later * dt.timedelta(hours=1))
+    statuses = tuple(set(summarizer.words.statuses) - {DeliveryStatus.REJECTED.value})
+    summarizer.words = dataclasses.replace(summarizer.words, statuses=statuses)
+    assert summarizer.run(hour(7), hour(8)) is Status.FAILED
+    failed, following = summarizer.reports.windows()
+    (check,) = (check for check in failed["checks"] if not check["passed"])
+    assert check == {"name": "bronze/deliveries: only words of the broker", "passed": False, "found": "1 rows are wrong"}
+    assert (failed["state"], check["name"] in failed["error"], following["state"]) == ("FAILED", True, "PASSED")
+    assert (summarizer.rows(RELIABILITY)[:-1], loaded(RELIABILITY)[:-1]) == before
 
 
 @pytest.mark.lengthy
@@ -229,19 +233,6 @@ def test_what_is_settled_while_a_window_is_read_may_be_missing_until_it_is_close
     monkeypatch.setattr(window_module, "read", read_and_settle)
     monkeypatch.setattr(window_module, "is_closed", lambda *_: is_closed)
     assert summarizer.run(hour(7)) is expected
-
-
-@pytest.mark.lengthy
-def test_a_failed_window_does_not_stop_the_next(summarizer: Summarizer, traffic: Traffic) -> None:
-    summarizer.words = without_routed(summarizer.words)
-    assert summarizer.run(hour(7), hour(9)) is Status.FAILED
-    assert [report["state"] for report in summarizer.reports.windows()] == ["FAILED", "PASSED"]
-    assert [piece.window for piece in summarizer.manifest().pieces] == [hour(9)]
-
-
-def test_only_one_run_is_in_progress(summarizer: Summarizer, storage: None) -> None:
-    with only_run(database_address()), pytest.raises(AnotherRun, match="another run is under way"):
-        summarizer.run()
 
 
 @pytest.mark.lengthy
@@ -264,13 +255,7 @@ def waiting_since(traffic: Traffic, at: dt.datetime) -> None:
 
 
 def day_after(number: int) -> Window:
-    """Return the whole day this many days after the traffic."""
     return Window(*(moment + dt.timedelta(days=number) for moment in (WHOLE_DAY.start, WHOLE_DAY.end)))
-
-
-def without_routed(words: Vocabulary) -> Vocabulary:
-    """Return the broker's words without the outcome that all messages of the traffic have."""
-    return dataclasses.replace(words, outcomes=tuple(set(words.outcomes) - {MessageOutcome.ROUTED.value}))
 
 
 def take_away(column: str, table: Table, summarizer: Summarizer) -> None:
@@ -284,13 +269,11 @@ def take_away(column: str, table: Table, summarizer: Summarizer) -> None:
 
 
 def interrupt(moment: str, report: str) -> None:
-    """End the run when it reports a moment."""
     if moment in report:
         raise KeyboardInterrupt
 
 
 def deliveries_of(row: tuple[Any, ...]) -> int:
-    """Return the count of a row of reliability."""
     return int(row[6])
 
 
