@@ -1,7 +1,7 @@
 """Spark's summaries against the same in SQL: over random facts, and over a long history."""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,17 @@ from analytics.models import rows_of as summary_of
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Window
 from analytics.pipeline.quantiles import Histogram, merged, quantile
-from analytics.pipeline.tables import BRONZE, CALLBACKS_SUMMARY, ENDPOINTS, LATENCY, RELIABILITY, SILVER, VOLUME, Table
+from analytics.pipeline.tables import (
+    BRONZE,
+    CALLBACKS_SUMMARY,
+    ENDPOINTS,
+    FINDINGS,
+    LATENCY,
+    RELIABILITY,
+    SILVER,
+    VOLUME,
+    Table,
+)
 from analytics.pipeline.transforms.frames import Frames
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
@@ -41,9 +51,7 @@ EXAMPLES = settings.get_profile("default").max_examples // 100
 FEWEST = 40
 """Each example is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
 
-
 SUBSCRIPTIONS = {kind: number for number, kind in enumerate(WORDS.kinds[:-1], 1)}
-
 
 GONE = 99
 SUBSCRIPTION_IDS = st.sampled_from([*SUBSCRIPTIONS.values(), None, GONE])
@@ -57,7 +65,6 @@ MEANINGS = st.sampled_from([None, None, *(meaning.value for meaning in RetryActi
 DELAYS = st.sampled_from([None, None, 0.1, 0.5, 1.1])
 """The share of the time between its publish and its end in which it was not due."""
 REPEATED = st.sampled_from([1, 1, 1, 2])
-
 
 CALLBACKS = st.fixed_dictionaries({"event_type_id": EVENT_TYPE_IDS, "created_at": MOMENTS})
 
@@ -88,7 +95,6 @@ WORLD: Mapping[str, list[Row]] = {
     "publishers": [{"id": 1, "name": "CRM"}],
     "lines": [{"id": 1, "subscriber_id": 1}, {"id": 2, "sender": 4}, {"id": 3}],
 }
-
 
 ATTEMPTS = st.fixed_dictionaries(
     {
@@ -241,40 +247,28 @@ def test_summaries_of_random_facts_are_those_of_sql(spark: SparkSession, histori
 
 
 def kept(made: Frames) -> Frames:
-    """Return what is made once for all summaries."""
     return {table: rows.cache() if table in SILVER else rows for table, rows in made.items()}
-
-
-@pytest.fixture
-def attempts(storage: None, request: pytest.FixtureRequest) -> int:
-    """Write a history of at least this many attempts; a message has nearly two."""
-    asked = int(request.config.getoption("--history"))
-    write_history(NOW, messages=asked * 2 // 3, days=2, subscribers=6)
-    return asked
-
-
-@pytest.fixture
-def connection() -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(database_address(), autocommit=True, options="-c timezone=UTC") as connection:
-        yield connection
 
 
 @pytest.mark.lengthy
 def test_every_total_is_that_of_sql(
-    spark: SparkSession, attempts: int, connection: psycopg.Connection[Any], tmp_path: Path
+    spark: SparkSession, storage: None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    attempts = int(request.config.getoption("--history"))
+    write_history(NOW, messages=attempts * 2 // 3, days=2, subscribers=6)  # a message has nearly two attempts
     summarizer = Summarizer(spark, tmp_path)
     assert summarizer.run(*WINDOWS) is Status.DONE, summarizer.reports.getvalue()
     assert sum(one["rows_read"]["attempts"] for one in summarizer.reports.windows()) >= attempts
-    for window in WINDOWS:
-        summaries_sql.sum_up(connection, window, summarizer.words, objective=job(tmp_path).objective)
-    for table in summaries_sql.SUMMARIES:
-        assert count_of(connection, table) > 0, table.name
-        assert differences(connection, table) == [], table.name
+    with psycopg.connect(database_address(), autocommit=True, options="-c timezone=UTC") as connection:
+        for window in WINDOWS:
+            summaries_sql.sum_up(connection, window, summarizer.words, objective=job(tmp_path).objective)
+        for table in summaries_sql.SUMMARIES:
+            assert (summary_of(table).exists(), differences(connection, table)) == (True, []), table.name
     assert live_numbers(WINDOWS[-1]) == numbers_of_summaries(WINDOWS[-1]) != {}
-    assert kinds(connection) >= {*summarizer.words.kinds}
-    assert unexplained(connection) == []
-    assert explanations(connection) >= {"not yet due", "made later", "the outcome of a request was unknown; flagged"}
+    assert {*summary_of(RELIABILITY).values_list("kind", flat=True)} >= {*summarizer.words.kinds}
+    explanations = {*summary_of(FINDINGS).values_list("explanation", flat=True)}
+    assert "" not in explanations, [*summary_of(FINDINGS).filter(explanation="").values()]
+    assert explanations >= {"not yet due", "made later", "the outcome of a request was unknown; flagged"}
 
 
 Numbers = tuple[int, int, int, Histogram]
@@ -317,25 +311,6 @@ def added_up(rows: Iterable[tuple[tuple[int | None, int | None], Any, Histogram]
 
 def int_keys(histogram: Mapping[str, int]) -> Histogram:
     return {int(bucket): number for bucket, number in histogram.items()}
-
-
-def count_of(connection: psycopg.Connection[Any], table: Table) -> int:
-    ((count,),) = connection.execute(SQL("SELECT count(*) FROM pg_temp.{}").format(Identifier(table.name)))
-    return int(count)
-
-
-def kinds(connection: psycopg.Connection[Any]) -> set[str]:
-    return {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM analytics_reliability")}
-
-
-def unexplained(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    return connection.execute(
-        "SELECT subscriber, finding, delivery_id, other_id FROM analytics_findings WHERE explanation = ''"
-    ).fetchall()
-
-
-def explanations(connection: psycopg.Connection[Any]) -> set[str]:
-    return {text for (text,) in connection.execute("SELECT DISTINCT explanation FROM analytics_findings")}
 
 
 def differences(connection: psycopg.Connection[Any], table: Table) -> list[tuple[Any, ...]]:

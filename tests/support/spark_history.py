@@ -39,7 +39,6 @@ MIDNIGHT: Final = dt.datetime(2026, 5, 3, tzinfo=dt.UTC)
 HOUR: Final = dt.timedelta(hours=1)
 ONE_DAY: Final = dt.timedelta(days=1)
 
-
 SLICE_ROWS: Final = 400
 
 DAY: Final = dt.date(2026, 3, 2)
@@ -158,7 +157,13 @@ class Traffic:
     def delivered(self, at: dt.datetime = MORNING, *, answers: tuple[int, ...] = (200,)) -> Delivery:
         """Store a message published at an instant, and its attempts, a second apart; the last answer ends it."""
         number = partitions.first_id(at.date()) + next(self._numbers)
-        message = self._message(number, at)
+        message = Message.objects.create(
+            **{"id": number, "body": b"{}", "size": 2, "content_type": "application/json", "deliveries_count": 1},
+            event_type=self.subscription.event_type,
+            publisher=self.publisher,
+            outcome=MessageOutcome.ROUTED,
+            published_at=at,
+        )
         status = DeliveryStatus.DELIVERED if answers[-1] == 200 else DeliveryStatus.REJECTED
         ended = at + SECOND * len(answers)
         delivery = Delivery.objects.create(
@@ -175,28 +180,17 @@ class Traffic:
             closed_on=ended.date(),
         )
         for nth, answer in enumerate(answers):
-            self._attempt(delivery, nth, answer, at + SECOND * nth)
+            made = {"id": partitions.first_id(at.date()) + next(self._numbers), "started_at": at + SECOND * nth}
+            Attempt.objects.create(**made, delivery=delivery, number=nth + 1, duration_ms=20, status_code=answer)
         return delivery
-
-    def _message(self, number: int, at: dt.datetime) -> Message:
-        message: dict[str, Any] = {"body": b"{}", "size": 2, "content_type": "application/json", "deliveries_count": 1}
-        owner = {"event_type": self.subscription.event_type, "publisher": self.publisher}
-        return Message.objects.create(id=number, outcome=MessageOutcome.ROUTED, published_at=at, **owner, **message)
-
-    def _attempt(self, delivery: Delivery, nth: int, answer: int, at: dt.datetime) -> None:
-        fields: dict[str, Any] = {"started_at": at, "duration_ms": 20, "status_code": answer}
-        attempt_id = partitions.first_id(at.date()) + next(self._numbers)
-        Attempt.objects.create(id=attempt_id, delivery=delivery, number=nth + 1, **fields)
 
 
 def empty_day() -> None:
-    """Take away all that has been delivered."""
     for model in (Attempt, Delivery, Message):
         model.objects.all().delete()
 
 
 def database_address() -> str:
-    """Return where this test's database is."""
     there = connection.settings_dict
     address = {name.lower(): there[name] for name in ("USER", "PASSWORD", "HOST", "PORT")}
     return make_conninfo(dbname=there["NAME"], **address)

@@ -26,7 +26,6 @@ HOUR: Final = dt.timedelta(hours=1)
 WINDOW: Final = Window(NOON, NOON + HOUR)
 COUNTS: Final = ("deliveries", "delivered", "eligible", "first_attempt", "attempts")
 
-
 Row = dict[str, Any]
 
 KEEP_DAYS = 400
@@ -159,13 +158,7 @@ def test_expired_summaries_and_runs_are_deleted(db: None) -> None:
 
 def test_retention_covers_every_summary(db: None) -> None:
     tables = {model._meta.db_table for model in apps.get_app_config("analytics").get_models()}
-    others = {
-        "analytics_run",
-        "analytics_runwindow",
-        "analytics_totals",
-        "analytics_alert",
-        "analytics_clockdifference",
-    }
+    others = {f"analytics_{name}" for name in ("run", "runwindow", "totals", "alert", "clockdifference")}
     assert {f"analytics_{table.name}" for table in GOLD} == tables - others
 
 

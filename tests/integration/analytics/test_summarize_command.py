@@ -7,7 +7,6 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
@@ -21,6 +20,7 @@ from analytics.pipeline.job import midnight, whole
 from analytics.spark_process import spark_settings
 from analytics.windows import hours_of
 from delivery.maintenance.partitions import open_days, today
+from tests.support.database import another_connection
 
 DAY = dt.timedelta(days=1)
 
@@ -123,7 +123,9 @@ def test_with_nothing_due_the_command_says_so_and_nothing_else(
     day = today() - 2 * DAY
     open_days(day, ahead=0)
     passed = Run.objects.create(kind=RunKind.DAYS, state=RunState.PASSED, started_at=Now())
-    whole_day = {"start": midnight(day), "end": midnight(day + DAY), "inputs": leaf_rows_of(day)}
+    with another_connection() as other:
+        known = leaf_rows(other, day)
+    whole_day = {"start": midnight(day), "end": midnight(day + DAY), "inputs": known}
     RunWindow.objects.create(run=passed, **whole_day, state=WindowState.PASSED)
     summarize(day)
     assert capsys.readouterr() == (f"{NOTHING_DUE}\n", "")
@@ -144,8 +146,3 @@ def test_a_problem_at_the_start_is_the_only_output(
 
 def summarize(day: dt.date) -> None:
     call_command("summarize", "--from", f"{day}", "--to", f"{day}")
-
-
-def leaf_rows_of(day: dt.date) -> dict[str, int]:
-    with psycopg.connect(spark_settings().database_url) as opened:
-        return leaf_rows(opened, day)
