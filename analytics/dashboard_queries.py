@@ -107,7 +107,6 @@ SELECT lower(piece), upper(piece)
 """
 """The parts of a range that are summarized, the earliest first, not overlapping."""
 
-
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 

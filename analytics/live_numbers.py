@@ -78,7 +78,6 @@ SINCE: Final = f"""
 """The first of the minutes that are added up, and how many were counted: of the last hour, or as many as have few
 enough rows, at least one."""
 
-
 OF_MINUTES: Final = "minute >= %(since)s AND minute <= %(newest)s"
 BY: Final = f"""
 WITH chosen AS (

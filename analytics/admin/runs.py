@@ -65,7 +65,6 @@ RUN_COLOURS: Final = {
     RunState.CANCELLED: "warning",
 }
 
-
 WINDOW_COLOURS: Final = {WindowState.PASSED: "success", WindowState.FAILED: "danger"}
 
 

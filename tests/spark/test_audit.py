@@ -49,7 +49,6 @@ def sent(number: int | None, sequence: int | None, created: str, finished: str |
 
 
 def tried(delivery: int, number: int, started: str, status: int | None, **more: Any) -> Row:
-    """Return an attempt as silver has it."""
     holds = status is None or status == 503
     judged = {"failed": status != 200, "holds": holds}
     row = {"id": delivery * 10 + number, "delivery_id": delivery, "number": number, "started_at": at(started)}
@@ -331,7 +330,6 @@ CASES: Final[dict[str, Case]] = {
         checked=0,
     ),
 }
-
 
 LATER_HOUR: Final = "one that ended two hours later"
 EARLIER_HOURS: Final = "8, 3, 9 and 2 were sent, in this order, and 8 and 9 had ended in the hours before"

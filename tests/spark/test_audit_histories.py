@@ -43,7 +43,6 @@ def found_in(spark: SparkSession, rows: Mapping[str, list[Row]]) -> list[dict[st
 SHARE: Final = 3
 """How many subscribers are sent the same messages."""
 
-
 MIDNIGHT: Final = DAY + dt.timedelta(seconds=60)
 
 

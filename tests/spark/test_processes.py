@@ -69,7 +69,6 @@ time.sleep(600)
 """
 """Starts Java, and a Python that works for it; both stay. Writes into a lake."""
 
-
 WORKER = """
 import json, sys
 from pathlib import Path
@@ -155,5 +154,4 @@ def test_executors_read_the_database_and_write_the_lake(storage: None, tmp_path:
 
 
 def variables(cluster: spark_runs.Cluster, java: str) -> dict[str, str]:
-    """Return the application's environment on a cluster."""
     return {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(cluster.settings)}

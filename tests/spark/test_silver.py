@@ -27,9 +27,7 @@ WORDS = vocabulary()
 ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
 CREATE: dict[str, list[Row]] = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
 
-
 UNNAMED: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
-
 
 NOT_ITS_SUBSCRIBERS: Row = {"subscriber_id": None, "subscriber": ""}
 

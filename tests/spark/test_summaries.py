@@ -56,7 +56,6 @@ KNOWN: Final[dict[str, list[Row]]] = {
 ABC_OWNER: Final = {"subscriber_id": 1, "subscriber": "ABC"}
 NOBODY: Final = {"subscriber_id": None, "subscriber": ""}
 
-
 SECOND: Final = st.integers(-4000, 2 * 3600)
 STAYS: Final = st.lists(st.tuples(st.integers(1, 20), SECOND, st.integers(0, 5000)), min_size=200, max_size=200)
 """Subscriber, second of the hour at which it was created, and how many seconds it took."""

@@ -48,13 +48,11 @@ SAVED: Final = re.compile(r"Saved output of task .*/(\w+/\w+)/dt=")
 
 
 def hour(number: int) -> Window:
-    """Return an hour of the day."""
     start = WHOLE_DAY.start + dt.timedelta(hours=number)
     return Window(start, start + dt.timedelta(hours=1))
 
 
 def job(lake: Path, *windows: Window, run: int = 1, master: str = "local[1]", slice_rows: int = 100_000) -> Job:
-    """Return what a run is to do."""
     return Job(
         run=run,
         windows=windows or (WHOLE_DAY,),
@@ -80,7 +78,6 @@ class ReportStream(io.StringIO):
         return written
 
     def windows(self) -> list[dict[str, Any]]:
-        """Return the reports of windows."""
         reports = [json.loads(line) for line in self.getvalue().splitlines()]
         return [report for report in reports if "window" in report]
 
@@ -108,24 +105,19 @@ class Summarizer:
 
     @property
     def lake(self) -> Lake:
-        """The lake."""
         return Lake(LakeFiles.at(str(self.folder)), lambda: self.spark)
 
     def manifest(self) -> Manifest:
-        """Return what counts of the day."""
         return manifest_of(self.folder)
 
     def rows(self, table: Table) -> list[Row]:
-        """Return what the lake has of the day."""
         return rows_of(self.folder, table)
 
     def gold(self) -> Mapping[str, list[Row]]:
-        """Return all summaries of the day in the lake."""
         return {table.name: self.rows(table) for table in GOLD}
 
 
 def manifest_of(folder: Path) -> Manifest:
-    """Return what counts of the day in a lake."""
     text = LakeFiles.at(str(folder)).text(path_of(DAY))
     return Manifest.from_json(text) if text else Manifest(DAY)
 
@@ -144,7 +136,6 @@ def loaded(table: Table) -> list[Row]:
 
 
 def all_loaded() -> Mapping[str, list[Row]]:
-    """Return all summaries in PostgreSQL."""
     return {table.name: loaded(table) for table in GOLD}
 
 
@@ -202,8 +193,6 @@ def run_process(folder: Path, job: Job, *arguments: str, more: Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What runs."""
-
     address: str
     workers: tuple[Path, ...]
     """The folder of each."""
@@ -250,7 +239,6 @@ def _said(log: Path, words: re.Pattern[str]) -> str:
 
 @contextmanager
 def _running(folder: Path, environment: Mapping[str, str], *command: str) -> Iterator[Path]:
-    """Run a class of Spark; give its log."""
     folder.mkdir(parents=True)
     log = folder / "log"
     with log.open("wb") as output:

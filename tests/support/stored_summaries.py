@@ -36,7 +36,6 @@ CREATED: dict[str, Any] = {"event_type_id": 7, "event_type": "Created"}
 
 
 def bucket_of(ms: int) -> int:
-    """Return the bucket of a time in milliseconds."""
     return math.ceil(math.log(min(ms, MAX_MS)) / math.log(GROWTH)) if ms > 0 else ZERO_BUCKET
 
 

@@ -17,7 +17,6 @@ NAMES: Final = ("subscriber", "endpoint", "event_type", "publisher", "kind")
 THOUSANDTHS: Final = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990}
 """The share, in thousandths, of times up to each quantile."""
 
-
 Frames = Mapping[Table, DataFrame]
 """The rows of one window: of bronze the facts, for hourly summaries also silver, and `AUDIT` of the hours before."""
 

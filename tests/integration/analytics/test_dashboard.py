@@ -31,7 +31,6 @@ SOON = dt.timedelta(minutes=2, seconds=50)
 
 @pytest.fixture(autouse=True)
 def everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a worker be seen, and beat."""
     monkeypatch.setattr(dashboard, "listening_workers", lambda: ["worker-1"])
     every = IntervalSchedule.objects.create(every=30, period="seconds")
     PeriodicTask.objects.create(name="do chores", interval=every, last_run_at=timezone.now())

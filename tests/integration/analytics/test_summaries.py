@@ -236,7 +236,6 @@ def test_the_page_shows_every_topic_of_the_range(admin: Client) -> None:
 
 
 def cost(admin: Client, path: str) -> int:
-    """Return how many queries a page costs."""
     with CaptureQueriesContext(connection) as queries:
         text_of(admin, path)
     return len(queries)

@@ -43,12 +43,10 @@ def folder_of(run: int) -> str:
 
 
 def written(lake: Lake, run: int) -> None:
-    """Write what a run makes."""
     lake.storage.replace(f"{folder_of(run)}/part-0.parquet", "rows")
 
 
 def do(lake: Lake, run: int) -> None:
-    """Do the day again."""
     lake.mark(TOUCHED, DAY)
     written(lake, run)
     lake.commit(manifest(run))

@@ -124,8 +124,6 @@ def parent_of(child: str) -> str:
 
 
 class Run:
-    """A run of a Python program."""
-
     def __init__(self, folder: Path, program: str, on_report: Callable[[Any], object] | None = None) -> None:
         self.reports: list[Any] = []
         self.output = bytearray()
