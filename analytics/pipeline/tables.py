@@ -1,7 +1,7 @@
 """The tables of the lake: bronze (facts as extracted), silver (typed and joined), gold (summaries).
 
 The Django model, the API resource and the downloads of a summary are made of its table here. What its columns mean is
-said by the function in `transforms` that computes it.
+said in docs/reference/summaries.md.
 """
 
 from dataclasses import dataclass

@@ -34,10 +34,7 @@ OWNER: Final = ("hour", "subscriber_id", "subscriber")
 def duplicates(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) -> DataFrame:
     """Return each delivery that was, or may have been, received twice.
 
-    - sent again: it has an attempt after one whose answer ended it, or two of the same number; nothing explains it
-    - taken twice: another delivery of its QUEUE group was DELIVERED before it; nothing explains it
-    - possible duplicate: the outcome of a request is unknown; the next request was flagged. A SYNC call is attempted
-      once; neither it nor concurrent delivery (contract 4.13) has a number or group
+    A SYNC call is attempted once; neither it nor concurrent delivery (contract 4.13) has a number or group.
     """
     first, last = F.min("number"), F.max("number")
     again = (
@@ -84,20 +81,7 @@ def _finding(
 def explanation() -> Column:
     """Return the first explanation of an inversion, or an empty text; certain ones come before possible ones.
 
-    - released: it was HELD by its filter or its script when its turn came
-    - set aside before it was sent: it was set aside more often than its answers in the window account for, so its
-      script was lost (8.3), or its endpoint could not be reached at all
-    - not yet due: the overtaking delivery was created before it was due (2.13), or before it was released then
-    - made later: it repeats an older delivery, or is of a backfill (5.8), whose subscription is paused until that is
-      done; the overtaking delivery had been created by then
-    - fetched from a mailbox before: a client had it when it was overtaken, and later ones went on (9.8). No row says
-      when it was fetched, but its subscription was switched to push between its publish and the end of the
-      overtaking delivery of the same subscription
-    - not active or paused: its subscription changed its status, was paused or resumed, or was switched between push and
-      pull, between its publish and its end, and only other subscriptions overtook it
-    - subscriber not active or concurrent: its subscriber changed its status or its processing
-    - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
-      the later one began: lines read what is committed, oldest first
+    Each is described in docs/reference/summaries.md; see contract 2.13, 5.8, 8.3 and 9.8.
     """
     own = F.col("latest_of_its")
     is_delayed = F.col("not_before") > F.col("created_at")
@@ -206,10 +190,8 @@ def _changes(changes: DataFrame, of: str) -> DataFrame:
 def audit(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return a row per hour and subscriber with checked deliveries or findings.
 
-    - `checked`: deliveries with a number in their line that ended in the hour
-    - `inversions`, `duplicates`: how many were found; `explained_…`: those of them that the contract allows
-    - `high_id`, `high_sequence`, `high_created_at`: of the checked delivery with the greatest id, which deliveries of
-      later windows are compared with; null if none was. Those with an ordering key are compared within a window only
+    `high_id`, `high_sequence` and `high_created_at` are of the checked delivery with the greatest id, which deliveries
+    of later windows are compared with; null if none was. Those with an ordering key are compared within a window only.
     """
     is_inversion, is_explained = F.col("finding") == INVERSION, F.col("explanation") != ""
     sums = {
@@ -239,8 +221,7 @@ def audit(silver: Frames, words: Vocabulary) -> DataFrame:
 def findings(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return the findings, at most a hundred per subscriber, hour, kind and explanation.
 
-    - `at`: when the later of two ended; of what was sent again, when that began
-    - `delivery_id`: what was sent late, or twice; `other_id`: what was sent before it, if that is another delivery
+    `at` is when the later of two ended; of what was sent again, when that began.
     """
     alike = Rows.partitionBy(*OWNER, "finding", "explanation").orderBy("at", "delivery_id")
     numbered = _findings(silver, words).withColumn("place", F.row_number().over(alike))

@@ -24,8 +24,8 @@ OWNER: Final = (*SUBSCRIBER, "event_type_id", "event_type", "kind")
 def backlog(silver: Frames, window: Window) -> DataFrame:
     """Return a row per fifth minute `at` of the window and subscriber that had unfinished deliveries then.
 
-    `deliveries`: those created by that moment and not ended by then. The changes of each moment are summed first and
-    then accumulated, so no delivery is counted once for each moment that it waited.
+    The changes of each moment are summed first and then accumulated, so no delivery is counted once for each moment
+    that it waited.
     """
     moments = math.ceil((window.end - window.start).total_seconds() / BACKLOG_SECONDS)
 
@@ -82,12 +82,7 @@ def _waiting(silver: Frames) -> DataFrame:
 
 
 def callbacks(silver: Frames, words: Vocabulary) -> DataFrame:
-    """Return a row per hour and event type of the message whose publisher asked for a callback.
-
-    - `asked`: callbacks created in the hour
-    - `answered`: replies stored in it, messages with `answers`; one may answer a whole chain of callbacks
-    - `forwarded`: replies DELIVERED in it
-    """
+    """Return a row per hour and event type of the message whose publisher asked for a callback."""
     replies = silver[tables.SILVER_DELIVERIES].where(
         F.isnotnull("finished_at") & (F.col("kind") == words.callback_reply_kind)
     )
@@ -110,13 +105,9 @@ def callbacks(silver: Frames, words: Vocabulary) -> DataFrame:
 
 
 def endpoints(attempts: DataFrame, window: Window) -> DataFrame:
-    """Return a row per hour, subscription, event type and kind for the attempts that started in the hour.
+    """Return a row per hour, subscription, event type and kind for the attempts that started, or held, in the hour.
 
-    - `attempts`: how many; `by_class`: of which `error_class`
-    - `retries`: those whose `number` is above 1; `failures`: those not answered 2xx
-    - `held_seconds`: for each attempt that holds, from its end to the start of its delivery's next attempt, to the
-      delivery's end or to the window's, whichever comes first; of that, the part in the hour, in whole milliseconds, so
-      that sums do not depend on the order
+    `held_seconds` is added up in whole milliseconds, so that it does not depend on the order.
     """
     is_own = F.col("place") == 0
     since = F.greatest("ended_at", "hour")
@@ -148,14 +139,7 @@ def _by_hour(attempts: DataFrame, window: Window) -> DataFrame:
 
 
 def latency(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) -> DataFrame:
-    """Return a row per hour, subscriber, event type, kind and measure; times in milliseconds.
-
-    - measure `delivery`: from `created_at` to `finished_at`, of the DELIVERED, in the hour they ended
-    - measure `mailbox`: the same for deliveries that were fetched, whose clients decide when
-    - measure `attempt`: `duration_ms` of all attempts, in the hour they started
-
-    `count` and `max_ms` are exact; `p50_ms` … are `percentile_disc` of the times, within 1 %.
-    """
+    """Return a row per hour, subscriber, event type, kind and measure; times in milliseconds."""
 
     def times(rows: DataFrame, measure: Column, at: str, ms: str) -> DataFrame:
         return rows.select(hour_of(at), *OWNER, measure.alias("measure"), F.col(ms).cast("long").alias("ms"))
@@ -168,15 +152,7 @@ def latency(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) -> Da
 
 
 def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
-    """Return a row per hour, subscriber, event type and kind for the deliveries that ended in the hour.
-
-    - `deliveries`: how many; `by_status`: of which status
-    - `attempts`: how often they were sent, or fetched from a mailbox, at any time
-    - `delivered`: status DELIVERED; `first_attempt`: those of them sent or fetched once
-    - `eligible`: all but those of a neutral status (REDUNDANT, CANCELLED)
-
-    Success rate: `delivered / eligible`; first-attempt rate: `first_attempt / eligible`.
-    """
+    """Return a row per hour, subscriber, event type and kind for the deliveries that ended in the hour."""
     status, attempts = F.col("status"), F.col("attempts") + F.col("fetches")
     sums = {
         "deliveries": F.lit(1),
@@ -192,10 +168,7 @@ def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     """Return a row per hour and QUEUE sender for the deliveries of groups that ended in the hour (contract 6.2).
 
-    - `deliveries`: how many; `by_status`: of which status
-    - `messages`: the groups that an endpoint accepted; a message that goes to two groups counts twice
-
-    A group has one DELIVERED delivery, so these are counted. The ordering audit reports groups with two.
+    A group has one DELIVERED delivery, so `messages` counts these. The ordering audit reports groups with two.
     """
     sums = {"deliveries": F.lit(1), "messages": as_count(F.col("status") == words.delivered)}
     ended = deliveries.where("sender IS NOT NULL AND finished_at IS NOT NULL").withColumn(
@@ -207,9 +180,8 @@ def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     """Return a row per hour, group of like subscriptions and each of them, for what ended in the hour (contract 6.3).
 
-    - `group_of`: the lowest id of the group's subscriptions; of those with a delivery that ended in the window, or that
-      was attempted by its end
-    - `deliveries`: how many; `delivered`: those that this endpoint took; `redundant`: those that another took
+    `group_of` is the lowest id of the subscriptions with a delivery that ended in the window, or was attempted by its
+    end.
     """
     of_group = Rows.partitionBy("group_id")
     status = F.col("status")
@@ -229,10 +201,7 @@ def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 
 
 def volume(messages: DataFrame) -> DataFrame:
-    """Return a row per hour, publisher and event type for what was published in the hour, without replies.
-
-    `messages`: how many; `by_outcome`: of which outcome; `bytes`: of their bodies; `deliveries`: created for them.
-    """
+    """Return a row per hour, publisher and event type for what was published in the hour, without replies."""
     published = messages.where("answers IS NULL").withColumn("hour", hour_of("published_at"))
     sums = {"messages": F.lit(1), "bytes": F.col("size"), "deliveries": F.col("deliveries_count")}
     keys = ("hour", "publisher_id", "publisher", "event_type_id", "event_type", "kind")
