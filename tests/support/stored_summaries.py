@@ -39,15 +39,13 @@ def bucket_of(ms: int) -> int:
     return math.ceil(math.log(min(ms, MAX_MS)) / math.log(GROWTH)) if ms > 0 else ZERO_BUCKET
 
 
-def reliability(hour: dt.datetime, owner: dict[str, Any], **by_status: int) -> Any:
+def reliability(hour: dt.datetime, owner: dict[str, Any], **by_status: int) -> None:
     ended, delivered = sum(by_status.values()), by_status.get("DELIVERED", 0)
     eligible = ended - by_status.get("REDUNDANT", 0)
     counts = {"deliveries": ended, "eligible": eligible, "delivered": delivered, "first_attempt": delivered // 2}
-    made = rows_of(RELIABILITY).create(
-        hour=hour, **owner, **CREATED, kind="TOPIC", attempts=ended, by_status=by_status, **counts
-    )
+    row = {"hour": hour, **owner, **CREATED, "kind": "TOPIC", "attempts": ended, "by_status": by_status}
+    rows_of(RELIABILITY).create(**row, **counts)
     _add_up(hour)
-    return made
 
 
 def latency(

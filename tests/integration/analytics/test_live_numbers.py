@@ -89,7 +89,7 @@ def test_minutes_add_up() -> None:
     assert live_numbers.total(NEWEST + 2 * MINUTE, 1) == Numbers(1)
 
 
-def test_numbers_of_each_subscriber_and_event_type() -> None:
+def test_numbers_of_each_subscriber() -> None:
     shop, store = factories.subscription(), factories.subscription()
     minute(HOUR_MINUTES, of=shop, took={1: 1})
     minute(2, of=shop, took={10: 1}, failed=1)
@@ -107,11 +107,6 @@ def test_numbers_of_each_subscriber_and_event_type() -> None:
         store.subscriber_id: Numbers(3, 3, 3, 3),
         0: Numbers(3, 0, 0, 0),
     }
-    of_shop = live_numbers.by_event_type(NEWEST, shop.subscriber_id)
-    assert of_shop.numbers == {shop.event_type_id: Numbers(3, 2, 1, 2, {bucket_of(10): 1})}
-    of_a_day = live_numbers.by_event_type(NEWEST, shop.subscriber_id, 24)
-    assert (of_a_day.since, of_a_day.minutes) == (NEWEST - HOUR, 4)
-    assert of_a_day.numbers == {shop.event_type_id: Numbers(4, 3, 2, 3, {bucket_of(1): 1, bucket_of(10): 1})}
 
 
 def test_a_subscriber_reads_its_own_statistics() -> None:

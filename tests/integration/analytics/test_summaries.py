@@ -136,10 +136,9 @@ def test_rows_are_filtered_by_name(management: Client) -> None:
 
 
 def test_without_a_range_it_is_the_last_day(management: Client) -> None:
-    row = stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
+    stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
     assert read(management, "summaries/reliability")["items"] == []
     assert read(management, "summaries/reliability?from=2000-01-01T00:00:00Z")["items"] != []
-    assert rows_of(RELIABILITY).get() == row
 
 
 @pytest.mark.parametrize(
