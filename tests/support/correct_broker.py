@@ -29,8 +29,8 @@ Policy = Mapping[str, str | None]
 FAILURES: Final = ("404", "500", "503", "down")
 TEAMFORGE: Final[Policy] = dict.fromkeys(FAILURES)
 """Nothing is recorded beside the answer."""
-WORKFRONT: Final[Policy] = dict.fromkeys(FAILURES, "apart")
-OWN: Final[Policy] = {"404": "end", "500": "aside", "503": "suspend", "down": "aside"}
+WORKFRONT: Final[Policy] = dict.fromkeys(FAILURES, "retry_lane")
+OWN: Final[Policy] = {"404": "end", "500": "deferred", "503": "suspend", "down": "deferred"}
 HOLDING: Final = {"503", "down"}
 
 
@@ -337,7 +337,7 @@ class CorrectBroker:
             one.held = True
         elif what == "lost":
             self._set_aside(one)
-        elif what == "down" and one.sequence is None and meaning != "apart":
+        elif what == "down" and one.sequence is None and meaning != "retry_lane":
             self._record(one, None, meaning)  # it was never sent, and has no number
             self._goes_on(one, what, meaning)
         else:
@@ -347,9 +347,9 @@ class CorrectBroker:
     def _meaning(self, one: WaitingDelivery, what: str) -> str | None:
         policy = self._policies.get(one.subscription_id, TEAMFORGE)
         meaning = policy.get(what)
-        if meaning in {"apart", "aside"} and one.attempts >= MAX_ATTEMPTS:
+        if meaning in {"retry_lane", "deferred"} and one.attempts >= MAX_ATTEMPTS:
             return "end"
-        return "apart" if one.apart and what in FAILURES and meaning != "end" else meaning
+        return "retry_lane" if one.apart and what in FAILURES and meaning != "end" else meaning
 
     def _number(self, one: WaitingDelivery) -> None:
         if one.sequence is None and self._in_order and not one.apart:
@@ -374,8 +374,8 @@ class CorrectBroker:
             self.history.changes.append((self._now + 0.001, one.subscription_id, "ACTIVE"))
         if meaning == "suspend":
             self._suspend(one)
-        elif meaning in {"apart", "aside"} or (meaning is None and what == "500"):
-            one.apart = meaning == "apart"
+        elif meaning in {"retry_lane", "deferred"} or (meaning is None and what == "500"):
+            one.apart = meaning == "retry_lane"
             self._set_aside(one)
         elif meaning is None and what in HOLDING:
             self._heads[one.ordering_key] = one

@@ -158,7 +158,11 @@ class Traffic:
         """Store a message published at an instant, and its attempts, a second apart; the last answer ends it."""
         number = partitions.first_id(at.date()) + next(self._numbers)
         message = Message.objects.create(
-            **{"id": number, "body": b"{}", "size": 2, "content_type": "application/json", "deliveries_count": 1},
+            id=number,
+            body=b"{}",
+            size=2,
+            content_type="application/json",
+            deliveries_count=1,
             event_type=self.subscription.event_type,
             publisher=self.publisher,
             outcome=MessageOutcome.ROUTED,

@@ -31,8 +31,8 @@ HOUR_KEYS: Final = ["hour", "subscriber_id"]
 def budgets(reliability: DataFrame, day: dt.date, objective: float) -> DataFrame:
     """Return a row per subscriber that had eligible deliveries in the 28 days up to `day`.
 
-    `reliability` covers at least these days; `objective` is the share that should be delivered, 0 to 1. If no failure is
-    allowed, `spent` is `bad_28`.
+    `reliability` covers at least these days; `objective` is the share that should be delivered, 0 to 1. If no failure
+    is allowed, `spent` is `bad_28`.
     """
     first = day - dt.timedelta(days=BUDGET_DAYS - 1)
     failed = F.col("eligible") - F.col("delivered")
@@ -61,8 +61,8 @@ def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: C
     """Return a row per hour, subscriber and metric far from the same hour of day in the 28 days before.
 
     `known` are the beginnings of the hours that are summarized completely, of the day and of those before; both
-    summaries cover at least these. A known hour without traffic has 0 deliveries and no value of the other metrics, from
-    the subscriber's first hour on; an unknown hour has no values.
+    summaries cover at least these. A known hour without traffic has 0 deliveries and no value of the other metrics,
+    from the subscriber's first hour on; an unknown hour has no values.
     """
     begins = midnight(day)
     hours = [hour for hour in known if begins - DAYS_BEFORE * DAY <= hour < begins + DAY]
