@@ -17,14 +17,11 @@ MIN_RANGE = 1_000
 
 
 def is_free(port: int) -> bool:
-    """Tell whether no program listens on the port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-            probe.listen()  # only this finds a port that is held, which was bound with SO_REUSEADDR too
-        except OSError:
-            return False
+    """Tell whether no program listens on the port, or holds it."""
+    try:
+        hold(port).close()
+    except OSError:
+        return False
     return True
 
 
@@ -41,16 +38,18 @@ def any_free() -> int:
 
 
 def hold(port: int) -> socket.socket:
-    """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts.
+    """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts; a taken one raises `OSError`.
 
-    Without this, two such servers could both find the port free, and then share their connections. A port that is taken
-    raises `OSError`; one is not because connections of a server that has ended are still there, as `is_free` sees it.
+    Otherwise two such servers could share the port and its connections. Connections that a server has left in TIME_WAIT
+    do not count. Several sockets may bind the port at once, but only one of them can listen on it, if for a moment.
     """
     with contextlib.ExitStack() as unless_held:
         holding = unless_held.enter_context(socket.socket())
-        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-            holding.setsockopt(socket.SOL_SOCKET, option, 1)
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holding.bind((LOOPBACK, port))
+        holding.listen()
         holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # from now on it is not free
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holding.shutdown(socket.SHUT_RDWR)  # it stays bound, and is sent no connections
         unless_held.pop_all()
     return holding

@@ -71,6 +71,8 @@ def test_held_port_is_free_only_for_a_server_that_shares_it() -> None:
     port = any_free()
     with hold(port):
         assert not is_free(port)
+        with pytest.raises(OSError, match="in use"):  # two starts may have found it free at once
+            hold(port)
         with socket.socket() as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             server.bind((LOOPBACK, port))
