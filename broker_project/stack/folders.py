@@ -13,6 +13,7 @@ from typing import IO
 
 from django.core.exceptions import ImproperlyConfigured
 
+from broker_project.core.egress import MAX_PORT
 from broker_project.core.subprocesses import running_processes
 from broker_project.stack.ports import any_free, is_free
 
@@ -94,10 +95,10 @@ class StackSettings:
 
     def port(self, name: str, preferred: int | None = None) -> int:
         """Return the stored port, or a new one if it is taken by now."""
-        wanted = int(self._values.get(name, preferred or 0))
+        wanted = self._stored_port(name) or preferred or 0
         if wanted and is_free(wanted):
             return int(self.store(name, str(wanted)))
-        near = range(wanted + 1, wanted + 101) if preferred else ()
+        near = range(wanted + 1, min(wanted + 100, MAX_PORT) + 1) if preferred else ()
         port = next(filter(is_free, near), 0) or any_free()
         if preferred:
             self._say(f"port {wanted} for {name} is taken by another program: using {port}")
@@ -105,9 +106,19 @@ class StackSettings:
 
     def chosen_port(self, name: str) -> int:
         """Return the port that a running stack has chosen; raise `StackError` if it has not yet."""
-        if name not in self._values:
-            raise StackError(f"the stack in {self.folder} is still starting: try again when it is there")
-        return int(self._values[name])
+        if port := self._stored_port(name):
+            return port
+        raise StackError(f"the stack in {self.folder} is still starting: try again when it is there")
+
+    def _stored_port(self, name: str) -> int:
+        """Return the stored port, 0 if there is none; raise `ImproperlyConfigured` if it cannot be one."""
+        text = self._values.get(name, "0")
+        with contextlib.suppress(ValueError):
+            if 0 <= int(text) <= MAX_PORT:
+                return int(text)
+        raise ImproperlyConfigured(
+            f"{self._path} has {text!r} as the port {name!r}: set it to a number up to {MAX_PORT}, or 0 for a new port"
+        )
 
     def _read(self) -> None:
         if not self._path.exists():

@@ -56,6 +56,15 @@ def test_port_can_be_a_json_number(tmp_path: Path) -> None:
     assert StackSettings(tmp_path / "stack.json", print).port("web") == port
 
 
+@pytest.mark.parametrize("port", ["80 00", "", "-1", "65536"])
+def test_stored_port_that_cannot_be_one_is_reported(tmp_path: Path, port: str) -> None:
+    (tmp_path / "stack.json").write_text(f'{{"web": "{port}"}}')
+    kept = StackSettings(tmp_path / "stack.json", print)
+    for ask in (kept.port, kept.chosen_port):
+        with pytest.raises(ImproperlyConfigured, match=rf"stack\.json has '{port}' as the port 'web': set it to"):
+            ask("web")
+
+
 def test_preferred_port_is_used_if_free_and_replaced_if_taken(tmp_path: Path) -> None:
     said: list[str] = []
     free = any_free()
