@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,45 +41,33 @@ FOREIGN_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP
 COMMANDS = {
     "demo": ("[--exit]", "start everything, send sample events, show what arrived; --exit: then stop"),
     "up": ("", "start the whole stack until Ctrl-C; the next start has the same data"),
-    "test": (
-        "[args...]",
-        "run all checks and tests; --fresh-seeds: with new random inputs; with other arguments, only pytest with these",
-    ),
+    "manage": ("COMMAND...", "run manage.py with the stack's settings and servers; ./broker manage help: its commands"),
+    "test": ("[ARGS...]", "run all checks and tests, or only pytest with ARGS; --fresh-seeds: with new random inputs"),
     "faults": (
-        "[case...]",
-        "break a running broker and check the result; --list: the cases; --json FILE: the figures",
+        "[CASE...]",
+        "break a running broker, check the result; --list: the cases; --json FILE --markdown FILE --seconds N --seed N",
     ),
     "histories": (
         "[--seed S]",
-        "let workers live through 5,000 random histories of crashes; --seed S: only one; --seeds N; --from S",
+        "check 5,000 random histories of workers that crash; --seed S: only one; --seeds N --from S: others",
     ),
-    "manage": (
-        "...",
-        "run manage.py with the settings and servers of the stack; ./broker manage help lists its commands",
+    "bench": (
+        "[SCENARIO...]",
+        "measure the broker; --list: the scenarios; --json FILE --seconds N --minutes N --rate N --attempts N",
     ),
-    "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
     "sizing": (
         "[FILE]",
         "say what machines a load needs, by measured costs: --events N... --fan-out N --body BYTES --days N --batches",
     ),
-    "audit": ("[args...]", "check the locked packages for known vulnerabilities; arguments go to pip-audit"),
-    "counts": (
-        "[--places]",
-        "count modules, lines and functions beside their limits; --places: list what exceeds them",
-    ),
+    "audit": ("[ARGS...]", "check the locked packages for known vulnerabilities; ARGS go to pip-audit"),
+    "counts": ("[--places]", "count modules, lines and functions beside their limits; --places: what exceeds them"),
     "model": ("", "check the model of a line in every order of its steps; needs spin, gcc and libc6-dev"),
-    "trace": (
-        "",
-        "follow one TOPIC delivery through a worker; print its files, and the functions that hand on an answer",
-    ),
-    "screenshots": (
-        "",
-        "take the pictures of docs/images, of what the last demo left; needs Debian's package chromium",
-    ),
+    "trace": ("", "follow one TOPIC delivery through a worker; print its files, and the functions that get an answer"),
+    "screenshots": ("", "take the pictures of docs/images from the last demo; needs Debian's package chromium"),
     "lock": ("", "compile requirements/ from pyproject.toml"),
-    "help": ("", "show this list"),
+    "help": ("[COMMAND]", "show this list, or one command"),
 }
-"""Arguments and purpose of each command."""
+"""Arguments and purpose of each command; those that users need first."""
 
 PASS_ARGUMENTS = {"test", "manage", "bench", "sizing", "faults", "histories", "audit"}
 """Commands that accept any arguments."""
@@ -87,6 +76,7 @@ NEED_DEVELOPMENT = {"test", "faults", "histories", "audit", "screenshots"}
 """Commands that need the packages of the development lock."""
 
 HELP_WORDS = {"help", "-h", "--help"}
+HELP_WIDTH = 118
 
 
 def say(text: str) -> None:
@@ -126,22 +116,26 @@ def usage(command: str) -> str:
 
 
 def help_text(*commands: str) -> str:
-    """Return one line of help per command."""
-    return "".join(f"{usage(command):<24} {COMMANDS[command][1]}\n" for command in commands)
+    """Return the help of each command, with the usage on the left."""
+    layout = textwrap.TextWrapper(HELP_WIDTH, subsequent_indent=30 * " ", break_on_hyphens=False)
+    return "".join(layout.fill(f"{usage(command):<29} {COMMANDS[command][1]}") + "\n" for command in commands)
 
 
-def asks_for_help(command: str, arguments: Sequence[str]) -> bool:
-    """Tell whether the arguments ask for help; with PASS_ARGUMENTS only the first argument counts."""
+def commands_to_explain(command: str, arguments: Sequence[str]) -> Sequence[str]:
+    """Return the commands whose help a command line asks for; with PASS_ARGUMENTS only the first argument counts."""
+    if command in HELP_WORDS:
+        return [known for known in COMMANDS if known in arguments] or [*COMMANDS]
     asking = arguments[:1] if command in PASS_ARGUMENTS else arguments
-    return command in COMMANDS and not HELP_WORDS.isdisjoint(word for word in asking if word.startswith("-"))
+    return [command] if command in COMMANDS and {"-h", "--help"}.intersection(asking) else []
 
 
 def mistake(command: str, arguments: Sequence[str]) -> str:
     """Return what is wrong with a command line; empty if nothing is."""
     if command not in COMMANDS:
         return f"there is no command {command!r}; ./broker help lists them"
-    if command not in PASS_ARGUMENTS and set(arguments) - {COMMANDS[command][0].strip("[]")}:
-        return f"usage: {usage(command)}"
+    unknown = [word for word in arguments if word != COMMANDS[command][0].strip("[]")]
+    if command not in PASS_ARGUMENTS and unknown:
+        return f"{command} does not take {unknown[0]!r}; usage: {usage(command)}"
     return ""
 
 
@@ -286,8 +280,8 @@ def only_one_at_a_time() -> Iterator[None]:
 
 def main(command: str = "help", *arguments: str) -> None:
     """Install what the command needs, then replace this process with the command."""
-    if command in HELP_WORDS or asks_for_help(command, arguments):
-        print(help_text(*(COMMANDS if command in HELP_WORDS else (command,))), end="")
+    if explained := commands_to_explain(command, arguments):
+        print(help_text(*explained), end="")
         return
     problem = mistake(command, arguments)
     if problem:

@@ -106,7 +106,7 @@ def faults(*arguments: str) -> int:
             return 0
         status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short"], plugins=[cases])
     if cases.unknown:
-        return _mistaken(f"unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}")
+        return _mistaken(f"there is no case {', '.join(cases.unknown)}; ./broker faults --list names them")
     return 0 if status == 0 and cases.all_passed else 1
 
 

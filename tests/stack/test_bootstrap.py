@@ -1,12 +1,18 @@
 """The environment is made once, and again when its lock changes or its making was interrupted."""
 
+import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks.command import main as bench
+from benchmarks.sizing import main as sizing
 from broker_project.stack import bootstrap
 from broker_project.stack.folders import ROOT
+from tests.faults.__main__ import faults
+from tests.histories.__main__ import histories
 
 
 @pytest.fixture
@@ -123,6 +129,7 @@ def ask(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_needs_no_environment() -> None:
     assert ask("help").stdout == bootstrap.help_text(*bootstrap.COMMANDS)
+    assert ask("help", "up").stdout == bootstrap.help_text("up")
 
 
 @pytest.mark.parametrize("command", [*bootstrap.COMMANDS])
@@ -130,6 +137,18 @@ def test_every_command_has_help(command: str) -> None:
     answer = ask(command, "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert bootstrap.help_text(command) in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [("bench", bench), ("faults", faults), ("histories", histories), ("sizing", sizing)],
+)
+def test_help_names_every_option(command: str, program: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        program("--help")
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    known = set(re.findall(r"--[a-z-]+", bootstrap.help_text(command)))  # which `./broker COMMAND --help` prints
+    assert options - {"--json"} <= known <= options
 
 
 @pytest.mark.parametrize("words", [("up", "now"), ("demo", "--exit", "--fast"), ("lock", "it"), ("start",)])
