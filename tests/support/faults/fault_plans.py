@@ -3,7 +3,7 @@
 import itertools
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -55,22 +55,16 @@ def some_worker(context: FaultContext) -> Child:
 
 def flush(context: FaultContext, seconds: float) -> None:
     """Flush Redis every two seconds."""
-
-    def act() -> None:
+    for _ in context.again_and_again(seconds, FLUSH_EVERY):
         with context.fault():
             flush_redis(context.broker)
-
-    context.again_and_again(seconds, FLUSH_EVERY, act)
 
 
 def kill_redis(context: FaultContext, seconds: float) -> None:
     """Kill Redis every five seconds; it is back at once, and empty."""
-
-    def act() -> None:
+    for _ in context.again_and_again(seconds, KILL_EVERY):
         with context.fault(), away(context.process("redis")):
             time.sleep(MOMENT)
-
-    context.again_and_again(seconds, KILL_EVERY, act)
 
 
 def take_redis_away(context: FaultContext, seconds: float) -> None:
@@ -85,13 +79,10 @@ def hang_redis(context: FaultContext, seconds: float) -> None:
 
 def kill_workers(context: FaultContext, seconds: float) -> None:
     """Kill a worker every five seconds, at random."""
-
-    def act() -> None:
+    for _ in context.again_and_again(seconds, KILL_EVERY):
         victim = some_worker(context)
         with context.fault():
             victim.kill()
-
-    context.again_and_again(seconds, KILL_EVERY, act)
 
 
 def kill_celery(context: FaultContext, _seconds: float) -> None:
@@ -133,22 +124,16 @@ def take_postgres_away(context: FaultContext, seconds: float) -> None:
 def end_sessions(context: FaultContext, seconds: float) -> None:
     """End a database session every half second, at random."""
     with terminating(context.broker) as connection:
-
-        def act() -> None:
+        for _ in context.again_and_again(seconds, END_EVERY):
             with context.fault():
                 terminate_a_backend(connection)
-
-        context.again_and_again(seconds, END_EVERY, act)
 
 
 def kill_web(context: FaultContext, seconds: float) -> None:
     """Kill the web process every three seconds."""
-
-    def act() -> None:
+    for _ in context.again_and_again(seconds, WEB_KILL_EVERY):
         with context.fault(of_web=True), away(context.process("web")):
             pass
-
-    context.again_and_again(seconds, WEB_KILL_EVERY, act)
 
 
 def double_everything(context: FaultContext, seconds: float) -> None:
@@ -175,41 +160,30 @@ class Breakage:
     name: str
     happen: Callable[[FaultContext, float], None]
     """Breaks something for a number of seconds, and repairs it."""
-    seconds: float
-    touches: frozenset[str]
-    pause: float
+    touches: Set[str]
+    seconds: float = 10.0
+    pause: float = MAX_RESTART
     """Seconds in which a line that always has work may get no request, at most."""
-    may_repeat: bool
+    may_repeat: bool = True
     """Whether what was under way may be asked once more."""
 
 
-def _of(
-    name: str,
-    happen: Callable[[FaultContext, float], None],
-    *touches: str,
-    seconds: float = 10.0,
-    pause: float = MAX_RESTART,
-    may_repeat: bool = True,
-) -> Breakage:
-    return Breakage(name, happen, seconds, frozenset(touches), pause, may_repeat)
-
-
 BREAKAGES = (
-    _of("redis-flushed", flush, REDIS, pause=SHORT, may_repeat=False),
-    _of("redis-killed", kill_redis, REDIS, seconds=15.0, pause=SHORT, may_repeat=False),
-    _of("redis-hung", hang_redis, REDIS, seconds=25.0, pause=SHORT, may_repeat=False),
-    _of("redis-away", take_redis_away, REDIS, seconds=30.0, pause=SHORT, may_repeat=False),
-    _of("worker-killed", kill_workers, WORKERS, seconds=20.0, pause=UNTIL_TAKEN_OVER),
-    _of("celery-killed", kill_celery, WORKERS, BEAT),
-    _of("worker-frozen", freeze_a_worker, WORKERS, seconds=1.5 * LEASE_SECONDS, pause=UNTIL_TAKEN_OVER + LEASE_SECONDS),
-    _of("worker-asked-to-stop", stop_a_worker, WORKERS, may_repeat=False),
-    _of("postgresql-restarted", restart_postgres, POSTGRES),
-    _of("postgresql-away-60s", take_postgres_away, POSTGRES, seconds=60.0, pause=60.0 + promised_pause(STORES_NOTHING)),
-    _of("postgresql-sessions-ended", end_sessions, POSTGRES, seconds=15.0),
-    _of("web-killed", kill_web, WEB, may_repeat=False),
-    _of("two-fleets-three-beats", double_everything, WORKERS, BEAT, REDIS, may_repeat=False),
-    _of("admin-edits", other_workloads.edit, ADMINS, may_repeat=False),
-    _of("much-at-once", break_much_at_once, REDIS, POSTGRES, WEB, WORKERS, BEAT, pause=2 * MAX_RESTART),
+    Breakage("redis-flushed", flush, {REDIS}, pause=SHORT, may_repeat=False),
+    Breakage("redis-killed", kill_redis, {REDIS}, seconds=15.0, pause=SHORT, may_repeat=False),
+    Breakage("redis-hung", hang_redis, {REDIS}, seconds=25.0, pause=SHORT, may_repeat=False),
+    Breakage("redis-away", take_redis_away, {REDIS}, seconds=30.0, pause=SHORT, may_repeat=False),
+    Breakage("worker-killed", kill_workers, {WORKERS}, seconds=20.0, pause=UNTIL_TAKEN_OVER),
+    Breakage("celery-killed", kill_celery, {WORKERS, BEAT}),
+    Breakage("worker-frozen", freeze_a_worker, {WORKERS}, 1.5 * LEASE_SECONDS, pause=UNTIL_TAKEN_OVER + LEASE_SECONDS),
+    Breakage("worker-asked-to-stop", stop_a_worker, {WORKERS}, may_repeat=False),
+    Breakage("postgresql-restarted", restart_postgres, {POSTGRES}),
+    Breakage("postgresql-away-60s", take_postgres_away, {POSTGRES}, 60.0, pause=60.0 + promised_pause(STORES_NOTHING)),
+    Breakage("postgresql-sessions-ended", end_sessions, {POSTGRES}, seconds=15.0),
+    Breakage("web-killed", kill_web, {WEB}, may_repeat=False),
+    Breakage("two-fleets-three-beats", double_everything, {WORKERS, BEAT, REDIS}, may_repeat=False),
+    Breakage("admin-edits", other_workloads.edit, {ADMINS}, may_repeat=False),
+    Breakage("much-at-once", break_much_at_once, {REDIS, POSTGRES, WEB, WORKERS, BEAT}, pause=2 * MAX_RESTART),
 )
 
 

@@ -246,7 +246,8 @@ class SubscriberWorkload(Workload):
 
 def edit(context: FaultContext, seconds: float) -> None:
     """Change one thing or another of some subscriber twice a second."""
-    context.again_and_again(seconds, EDIT_EVERY, lambda: edit_something(context))
+    for _ in context.again_and_again(seconds, EDIT_EVERY):
+        edit_something(context)
 
 
 def edit_something(context: FaultContext) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -147,10 +147,10 @@ class FaultContext:
             if of_web:
                 self.faults.of_web.append(self.faults.all[-1])
 
-    def again_and_again(self, seconds: float, every: float, act: Callable[[], object]) -> None:
-        """Do something at least once, and again every `every` seconds."""
+    def again_and_again(self, seconds: float, every: float) -> Iterator[None]:
+        """Yield at once, and again every `every` seconds until `seconds` are over."""
         until = time.monotonic() + seconds
-        act()
+        yield
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(every, left))
-            act()
+            yield
