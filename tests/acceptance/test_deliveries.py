@@ -43,7 +43,7 @@ def test_a_script_makes_requests_and_its_failure_waits_for_a_release(broker: Bro
     assert json.loads(second.body)["fields"]["status"] == "open"
     (held,) = broker.get("deliveries", subscriber=team.name, status="HELD")["items"]
     assert held["reason"].startswith("script failed: TypeError: cannot read property 'id' of undefined")
-    (subscription,) = broker.get("subscriptions", subscriber=team.name)["items"]
+    subscription = broker.subscription(team.name)
     corrected = SCRIPT.replace(".project;", ".project ?? {id: 'none'};")
     broker.change(f"subscriptions/{subscription['id']}", script=corrected)
     broker.management.create(f"deliveries/{held['id']}/release")

@@ -198,7 +198,7 @@ def administer(story: Story) -> None:
 def rotate(story: Story) -> None:
     """Rotate a signing secret and an API key."""
     name = subscribe(story, "/rotated", story.broker.event_type("Secret.Rotated"))
-    (subscription,) = story.broker.get("subscriptions", subscriber=name)["items"]
+    subscription = story.broker.subscription(name)
     key = story.broker.management.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="old")
     for path, shown in (
         (f"subscriptions/{subscription['id']}/rotate-secret", "signing_secret"),

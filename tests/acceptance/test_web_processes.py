@@ -119,7 +119,7 @@ def webs(broker: Broker) -> Iterator[Webs]:
 @pytest.mark.behaviour("3.7")
 def test_a_change_through_one_process_applies_to_the_next_publish_through_another(webs: Webs) -> None:
     subscribed = webs.broker.subscribe(ENDPOINT, webs.event_type).name
-    (one,) = webs.broker.get("subscriptions", subscriber=subscribed)["items"]
+    one = webs.broker.subscription(subscribed)
     subscription, subscriber = f"subscriptions/{one['id']}", f"subscribers/{subscribed}"
     new = {"subscriber": subscribed, "endpoint": ENDPOINT}
     state, team = "$$->'Body'->>'state'", "$$->'Body'->'team'->>'name'"

@@ -59,7 +59,7 @@ def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Repor
     load.start()
     wanted = load.event_types[0]
     subscribed = load.broker.subscribe(load.receiver.url("/late"), wanted, status="INACTIVE")
-    (subscription,) = load.broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    subscription = load.broker.subscription(subscribed.name)
     late, backfill = Endpoint("late", load.receiver), f"subscriptions/{subscription['id']}/backfill"
     with psycopg.connect(load.broker.stack.environment["DATABASE_URL"]) as held_open:
         held_open.execute("SELECT 1")

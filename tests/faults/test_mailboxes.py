@@ -101,7 +101,7 @@ def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: MailboxL
 @pytest.mark.behaviour("9.8")
 @pytest.mark.case("mailbox-switched")
 def test_a_subscription_is_switched_again_and_again_under_load(box: MailboxLoad) -> None:
-    (subscription,) = box.broker.get("subscriptions", subscriber=box.subscriber)["items"]
+    subscription = box.broker.subscription(box.subscriber)
     box.read_by(acknowledge, give_back_some)
     box.start()
     for number in range(SWITCHES):

@@ -35,7 +35,7 @@ from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, THROUGH_SECONDS, 
 from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
 from tests.support.faults.proxy import proxied
 from tests.support.faults.verdicts import Verdict
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 STOP_SECONDS = 20.0
 
@@ -149,12 +149,6 @@ SUSPENDING = {
 }
 
 
-def is_suspended(broker: Broker, subscribed: Subscribed) -> bool:
-    """Return whether the one subscription of a subscriber is paused by its policy."""
-    (one,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
-    return bool(one["paused_by"] == "POLICY")
-
-
 @pytest.mark.behaviour("4.10", "4.11", "5.6", "11.3")
 @pytest.mark.case("suspended-killed")
 def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
@@ -166,7 +160,7 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     subscribed = load.broker.subscribe(load.receiver.url("/suspended"), wanted, retry_policy=policy)
     load.start()
     endpoint.is_busy = True
-    wait_until(lambda: is_suspended(load.broker, subscribed), THROUGH_SECONDS)
+    wait_until(lambda: load.broker.subscription(subscribed.name)["paused_by"] == "POLICY")
     suspended_at = time.monotonic()
     endpoint.is_stuck = True
     wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)  # a trial
@@ -188,16 +182,10 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     assert own.max_per_fault <= 1
     assert 0 < trials <= 1 + (healed_at - suspended_at) / PROBE_SECONDS + len(load.faults)
     assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
-    assert not is_suspended(load.broker, subscribed)
+    assert load.broker.subscription(subscribed.name)["paused_by"] != "POLICY"
 
 
 DIVERTING = APART | {"initial_delay_seconds": 2.0, "max_delay_seconds": 2.0, "max_retries": 100}
-
-
-def is_diverted(broker: Broker, subscribed: Subscribed) -> bool:
-    """Return whether the one subscription of a subscriber is diverted."""
-    (one,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
-    return bool(one["diverted_since"])
 
 
 @pytest.mark.behaviour("4.11", "5.10", "11.3")
@@ -212,7 +200,7 @@ def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures
     endpoint.misbehave(Misbehaviour(hang))
     wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)
     kill_all(load)  # as it begins
-    wait_until(lambda: is_diverted(load.broker, subscribed), THROUGH_SECONDS)
+    wait_until(lambda: load.broker.subscription(subscribed.name)["diverted_since"])
     kill_again_and_again(load, RETRY_KILLS)
     endpoint.heal()
     wait_until(lambda: len(endpoint.exchanges) > len(endpoint.misbehaved), THROUGH_SECONDS)
@@ -230,7 +218,7 @@ def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures
     assert (seen.broken, own.broken.keys() - {"not_under_way"}) == ({}, set())
     assert len({*hung}) == 1, "what waits behind the first has no attempt"
     assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
-    assert not is_diverted(load.broker, subscribed)
+    assert not load.broker.subscription(subscribed.name)["diverted_since"]
 
 
 @dataclass(frozen=True, slots=True)

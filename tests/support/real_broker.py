@@ -120,6 +120,11 @@ class Broker:
         """Return what the management API has under this path."""
         return self.management.get(path, **query)
 
+    def subscription(self, subscriber: str, **query: str) -> dict[str, Any]:
+        """Return the only subscription of a subscriber, or the only one that the query finds."""
+        (found,) = self.get("subscriptions", subscriber=subscriber, **query)["items"]
+        return dict(found)
+
     def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
         """Return whether these subscribers have no open deliveries."""
         try:

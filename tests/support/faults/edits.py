@@ -17,7 +17,7 @@ from broker_project.stack.load.receiver import Received
 from broker_project.stack.running_stack import Stack
 from tests.support.faults.load import Load
 from tests.support.html_form import Form
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS
 
 ROOT = "/admin/subscriptions"
 
@@ -149,7 +149,7 @@ class Admins:
         self.is_active = SettingHistory(first=True)
         self.subscriptions = {
             event_type: EditedSubscription(
-                _id_of(load.broker, name, event_type),
+                load.broker.subscription(name, event_type=event_type)["id"],
                 SettingHistory(addresses[0]),
                 SettingHistory(""),
                 SettingHistory(secret),
@@ -246,8 +246,3 @@ class Admins:
 
 def _switch(active: bool) -> str:
     return "activate" if active else "inactivate"
-
-
-def _id_of(broker: Broker, subscriber: str, event_type: str) -> int:
-    (found,) = broker.get("subscriptions", subscriber=subscriber, event_type=event_type)["items"]
-    return int(found["id"])

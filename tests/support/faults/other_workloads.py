@@ -257,7 +257,7 @@ def edit_something(context: FaultContext) -> None:
     number = context.random.randrange(1, MANY)
     subscriber = f"subscribers/{subscribed.name}"
     try:
-        (found,) = context.broker.get("subscriptions", subscriber=subscribed.name, event_type=event_type)["items"]
+        found = context.broker.subscription(subscribed.name, event_type=event_type)
         subscription = f"subscriptions/{found['id']}"
         edits: list[tuple[str, str, dict[str, Any]]] = [
             ("PATCH", subscription, {"headers": {"X-Edition": str(number)}}),

@@ -364,9 +364,9 @@ def replays_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Itera
     """Give a subscriber whose deliveries are replayed; begin no further round afterwards."""
     event_type, endpoint = broker.event_type("Test.Replayed"), Endpoint("replayed", receiver)
     subscribed = broker.subscribe(receiver.url("/replayed"), event_type)
-    (subscription,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
     publisher = publisher_of(broker, [event_type], itertools.count(1), 1, every=EVERY)
-    made = ReplayWorkload(broker, subscribed, int(subscription["id"]), endpoint, publisher, faults)
+    subscription_id = broker.subscription(subscribed.name)["id"]
+    made = ReplayWorkload(broker, subscribed, subscription_id, endpoint, publisher, faults)
     try:
         yield made
     finally:
