@@ -16,7 +16,7 @@ from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, Load, begun_by, published_by
 from tests.support.faults.verdicts import Verdict, unharmed
 from tests.support.real_broker import Broker
 
@@ -25,7 +25,6 @@ ADMIN_EDIT_SECONDS = 1.0
 """Seconds from edit to edit."""
 CHECKED_SECONDS = 0.25
 """How long before it starts a request may be checked against the configuration, at most, on a busy machine."""
-EDITS_THROUGH_SECONDS = 60.0
 
 EditReport = Callable[[], Figures]
 
@@ -103,7 +102,7 @@ def test_admins_edit_every_second(load: Load, figures: EditReport, verdict: Verd
     with unharmed(load.broker, verdict):
         edit_every_second(admins)
         seen = figures()
-        wait_until(lambda: load.broker.has_finished([edited]), EDITS_THROUGH_SECONDS)
+        wait_until(lambda: load.broker.has_finished([edited]))
     assert (seen.broken, seen.duplicated) == ({}, 0)
     own = judged(load, admins, endpoint)
     verdict.figures += own
@@ -178,7 +177,6 @@ def test_admins_change_policies_under_load(load: Load, figures: Report, verdict:
         seen = figures()
         wait_until(
             lambda: load.broker.has_finished([edited]),
-            THROUGH_SECONDS,
             saying=lambda: load.broker.get(f"subscribers/{edited.name}/line"),
         )
 

@@ -30,8 +30,6 @@ CALM = 60
 DEADLINE_MS = 15_000
 LATE_MS = 2_000
 """How much later than its deadline a request may end on a busy machine."""
-PATIENCE = 60.0
-
 NOISE_MS = 50
 """Below which latencies do not differ."""
 MAX_TIMES = 2
@@ -121,7 +119,7 @@ def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdi
     with only_these_affected(load, figures, verdict, [mad]):
         mad.misbehave(kind.misbehaviour)
         load.wait_for(CALM)
-        wait_until(lambda: len(mad.misbehaved) >= kind.requests, PATIENCE, saying=lambda: len(mad.misbehaved))
+        wait_until(lambda: len(mad.misbehaved) >= kind.requests, saying=lambda: len(mad.misbehaved))
     status, has_error, milliseconds = first_tricked_try_of(load, mad)
     assert (status, has_error) == (kind.misbehaviour.status, kind.misbehaviour.status is None)
     assert (DEADLINE_MS <= milliseconds <= DEADLINE_MS + LATE_MS) if kind.lasts else milliseconds < DEADLINE_MS
@@ -150,7 +148,7 @@ def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Ver
         for name, misbehaviour in GARBAGE.items():
             mad[name].misbehave(misbehaviour)
         load.wait_for(CALM)
-        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in mad.values()), PATIENCE)
+        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in mad.values()))
     tries = {name: first_tricked_try_of(load, endpoint)[:2] for name, endpoint in mad.items()}
     assert tries == {name: (misbehaviour.status, misbehaviour.status is None) for name, misbehaviour in GARBAGE.items()}
 
@@ -169,14 +167,14 @@ def test_deliveries_behind_six_hundred_stuck_ones(load: Load, figures: Report) -
     mad = misbehaving_endpoint(load, "mad")
     mad.misbehave(Misbehaviour(answer(500), 500), on=lambda number: number <= STUCK)
     load.publish(STUCK)
-    wait_until(lambda: len({one.number for one in mad.misbehaved}) == STUCK, PATIENCE)
+    wait_until(lambda: len({one.number for one in mad.misbehaved}) == STUCK)
     load.publisher(GOOD).publish()
     published = time.monotonic()
-    wait_until(lambda: len(mad.accepted()) == GOOD, PATIENCE)
+    wait_until(lambda: len(mad.accepted()) == GOOD)
     arrived = max(one.at for one in mad.exchanges if one.status == 200)
     assert mad.accepted() == {*range(STUCK + 1, STUCK + GOOD + 1)}
     assert arrived - published <= GOOD_SECONDS
-    wait_until(lambda: min(map(len, tries_of(mad.misbehaved).values())) >= TRIES, PATIENCE)
+    wait_until(lambda: min(map(len, tries_of(mad.misbehaved).values())) >= TRIES)
     mad.heal()
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
@@ -206,7 +204,7 @@ def test_fifty_of_three_hundred_subscribers_hang(load: Load, figures: Report, ve
         for endpoint in hanging:
             endpoint.misbehave(Misbehaviour(hang))
         publish_for(load, HANGING_SECONDS)
-        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in hanging), PATIENCE)
+        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in hanging))
         phase.end()
         for endpoint in hanging:
             endpoint.heal()

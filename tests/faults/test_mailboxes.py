@@ -126,7 +126,7 @@ def test_messages_expire_after_four_days_but_not_while_in_flight(box: MailboxLoa
     for _ in range(LEFT):
         singly.publish()
     aged = box.broker.ask(AGED, name=box.subscriber)
-    wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
+    wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT)  # type: ignore[func-returns-value]
     statuses = [result.status for result in holder.say("ack", held)]
     box.stop()
     assert len(aged) == HELD + LEFT

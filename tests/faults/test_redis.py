@@ -17,7 +17,7 @@ from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.breakage import away, beat_going_on, flush_redis, frozen
 from tests.support.faults.figures import Figures, Report, promised_pause
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
+from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import Broker
 
@@ -101,7 +101,7 @@ def arrivals_after_publish(broker: Broker, event_type: str, receiver: Receiver, 
     """Publish an event to all lines, the `times`th; return how many seconds later each had its request."""
     assert broker.publish(event_type).status_code == 202
     began = time.monotonic()
-    wait_until(lambda: len(receiver.of("/many")) >= times * LINES, THROUGH_SECONDS)
+    wait_until(lambda: len(receiver.of("/many")) >= times * LINES)
     return [max(0.0, request.begun - began) for request in receiver.of("/many")[(times - 1) * LINES :]]
 
 

@@ -23,7 +23,7 @@ from tests.support.faults.breakage import (
 from tests.support.faults.endpoints import Endpoint, note_stored
 from tests.support.faults.exchanges import extra_copies
 from tests.support.faults.figures import UNDER_WAY, Figures, promised_pause
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load
+from tests.support.faults.load import AFTERWARDS, WARM, Load
 from tests.support.faults.queue_load import QueueLoad, queue_loaded
 from tests.support.faults.topic_workloads import AT_A_TIME, ConcurrentWorkload, KeyedWorkload
 from tests.support.faults.verdicts import Verdict
@@ -76,7 +76,7 @@ class Traffic:
         """Let every endpoint keep its requests waiting."""
         for endpoint in self.endpoints():
             endpoint.is_stuck = True
-        wait_until(lambda: all(one.has_one_in_flight() for one in self.endpoints()), THROUGH_SECONDS)
+        wait_until(lambda: all(one.has_one_in_flight() for one in self.endpoints()))
 
     def go_on(self) -> None:
         for endpoint in self.endpoints():
@@ -89,7 +89,7 @@ class Traffic:
         self.load.stop()
         seen = {"topic": self.load.figures(), "queue": self.jobs.figures()}
         for several in (self.several, self.keyed):
-            wait_until(several.is_through, THROUGH_SECONDS)
+            wait_until(several.is_through)
             note_stored(self.load.broker, [several.endpoint])
             seen[several.kind] = several.figures()
             self.verdict.figures += seen[several.kind]  # the others are added by their fixtures
@@ -135,7 +135,7 @@ def test_workers_are_killed_in_the_middle_of_a_round(traffic: Traffic, broker: B
         if place == "recovers":
             kill_all(traffic)
             traffic.go_on()
-        wait_until(sessions, THROUGH_SECONDS)
+        wait_until(sessions)
         kill_all(traffic)
         time.sleep(STANDS_SECONDS)
     seen = traffic.end()
@@ -163,7 +163,7 @@ def test_the_database_is_away_between_two_statements(traffic: Traffic, broker: B
     traffic.load.wait_for(WARM)
     with stopped(broker, PLACES["settles"]) as sessions:
         for _ in range(SESSIONS):
-            wait_until(sessions, THROUGH_SECONDS)
+            wait_until(sessions)
             with traffic.load.fault():
                 terminate(broker, sessions())
     traffic.load.wait_for(WARM)
@@ -230,7 +230,7 @@ def test_a_delivery_that_the_database_refuses_costs_its_own_line(traffic: Traffi
         time.sleep(REFUSED_SECONDS)
         until = time.monotonic()
     assert len(poisoned.exchanges) == sent
-    wait_until(lambda: len(poisoned.exchanges) > sent, THROUGH_SECONDS)
+    wait_until(lambda: len(poisoned.exchanges) > sent)
     seen = traffic.end()
     copies = [copy.request for copy in extra_copies(poisoned.exchanges)]
     assert [one.flagged for one in copies] == [True]

@@ -31,7 +31,7 @@ from tests.support.faults.endpoints import APART, Endpoint, body_of
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent
 from tests.support.faults.figures import RESTARTED, TAKEN_OVER, Report
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, THROUGH_SECONDS, WARM, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, WARM, Load, begun_by, published_by
 from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
 from tests.support.faults.proxy import proxied
 from tests.support.faults.verdicts import Verdict
@@ -163,7 +163,7 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     wait_until(lambda: load.broker.subscription(subscribed.name)["paused_by"] == "POLICY")
     suspended_at = time.monotonic()
     endpoint.is_stuck = True
-    wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)  # a trial
+    wait_until(endpoint.has_one_in_flight)  # a trial
     kill_all(load)
     endpoint.is_stuck = False
     kill_again_and_again(load, RETRY_KILLS)
@@ -171,7 +171,7 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     endpoint.is_busy = False
     load.wait_for(AFTERWARDS)
     seen = figures()
-    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+    wait_until(lambda: load.broker.has_finished([subscribed]))
 
     events = [event for event in published_by(load.publishers) if event.type == wanted]
     own = figures_of(events, begun_by(load.publishers), {"suspended": endpoint.exchanges}, faults=load.faults)
@@ -198,16 +198,16 @@ def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures
     subscribed = load.broker.subscribe(address, wanted, retry_policy=policy, timeout_seconds=1)
     load.start()
     endpoint.misbehave(Misbehaviour(hang))
-    wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)
+    wait_until(endpoint.has_one_in_flight)
     kill_all(load)  # as it begins
     wait_until(lambda: load.broker.subscription(subscribed.name)["diverted_since"])
     kill_again_and_again(load, RETRY_KILLS)
     endpoint.heal()
-    wait_until(lambda: len(endpoint.exchanges) > len(endpoint.misbehaved), THROUGH_SECONDS)
+    wait_until(lambda: len(endpoint.exchanges) > len(endpoint.misbehaved))
     kill_all(load)  # as it ends
     load.wait_for(AFTERWARDS)
     seen = figures()
-    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+    wait_until(lambda: load.broker.has_finished([subscribed]))
 
     events = [event for event in published_by(load.publishers) if event.type == wanted]
     own = figures_of(events, begun_by(load.publishers), {"diverted": endpoint.exchanges}, faults=load.faults)
@@ -258,12 +258,12 @@ def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, fig
     early = [*publish_timed(load.broker, event_type, range(3 * EACH), SHORT_SECONDS)]
     doomed = {one.event.number for one in early if one.ends < float("inf")}
     kill_again_and_again(load, TIMED_KILLS)
-    wait_until(lambda: by_status(load.broker, subscribed).get("EXPIRED", set()) >= doomed, THROUGH_SECONDS)
+    wait_until(lambda: by_status(load.broker, subscribed).get("EXPIRED", set()) >= doomed)
     endpoint.is_busy = False
     late = [*publish_timed(load.broker, event_type, range(3 * EACH, 6 * EACH), LONG_SECONDS)]
     kill_again_and_again(load, TIMED_KILLS)
     seen = figures()
-    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+    wait_until(lambda: load.broker.has_finished([subscribed]))
 
     timed = {one.event.number: one for one in (*early, *late)}
     through = [one for one in timed.values() if one.event.number not in doomed]
@@ -354,7 +354,7 @@ def test_requests_take_longer_than_a_lease(broker: Broker, receiver: Receiver, b
     endpoint.is_stuck = True
     for number in range(3):
         broker.publish(wanted, body_of(number)).raise_for_status()
-    wait_until(lambda: endpoint.exchanges, THROUGH_SECONDS)
+    wait_until(lambda: endpoint.exchanges)
     worker = broker.worker_driving(subscribed)
     assert worker
     if broken == "worker-killed":
@@ -371,7 +371,7 @@ def test_requests_take_longer_than_a_lease(broker: Broker, receiver: Receiver, b
         wait_until(lambda: len(endpoint.exchanges) == 2, LEASE_SECONDS + NOTICE_SECONDS)
     time.sleep(LONG_REQUEST_SECONDS)  # how long the request takes; nothing may happen meanwhile
     endpoint.is_stuck = False
-    wait_until(lambda: broker.has_finished([subscribed]), THROUGH_SECONDS)
+    wait_until(lambda: broker.has_finished([subscribed]))
     again = [] if broken == "undisturbed" else [(0, True)]
     sent = [(one.number, one.flagged) for one in endpoint.exchanges]
     assert sent == [(0, False), *again, (1, False), (2, False)]
@@ -388,8 +388,8 @@ def test_a_delivery_that_ends_every_process_that_sends_it_is_held(broker: Broker
     for number in range(EACH):
         broker.publish(wanted, body_of(number)).raise_for_status()
     rest = {*range(EACH)} - {1}
-    wait_until(lambda: by_status(broker, to).get("DELIVERED") == rest, THROUGH_SECONDS)
-    wait_until(lambda: broker.has_finished([beside]), THROUGH_SECONDS)
+    wait_until(lambda: by_status(broker, to).get("DELIVERED") == rest)
+    wait_until(lambda: broker.has_finished([beside]))
     assert [one.flagged for one in poisoned.misbehaved] == [False, True, True], "two workers, and a process of its own"
     sent = Counter(one.number for one in neighbour.exchanges)
     assert sent.keys() == {*range(EACH)}
@@ -398,7 +398,7 @@ def test_a_delivery_that_ends_every_process_that_sends_it_is_held(broker: Broker
     assert held["reason"] == "its request ended the process that sent nothing else (SIGKILL)"
     poisoned.heal()
     broker.management.send("POST", f"deliveries/{held['id']}/release")
-    wait_until(lambda: by_status(broker, to) == {"DELIVERED": {*range(EACH)}}, THROUGH_SECONDS)
+    wait_until(lambda: by_status(broker, to) == {"DELIVERED": {*range(EACH)}})
 
 
 @pytest.mark.behaviour("4.11", "4.19")
@@ -412,12 +412,12 @@ def test_nothing_is_held_because_workers_are_killed_while_an_endpoint_takes_its_
     for number in range(3):
         broker.publish(wanted, body_of(number)).raise_for_status()
     for kill in range(RETRY_KILLS):
-        wait_until(lambda: len(endpoint.exchanges) > kill, THROUGH_SECONDS)  # noqa: B023 - called at once
+        wait_until(lambda: len(endpoint.exchanges) > kill)  # noqa: B023 - called at once
         with restarted(*broker.workers()):
             for worker in broker.workers():
                 worker.kill()
     endpoint.is_stuck = False
-    wait_until(lambda: broker.has_finished([subscribed]), THROUGH_SECONDS)
+    wait_until(lambda: broker.has_finished([subscribed]))
     assert by_status(broker, subscribed) == {"DELIVERED": {0, 1, 2}}
     sent = [(one.number, one.flagged) for one in endpoint.exchanges]
     assert sent == [(0, False), *[(0, True)] * RETRY_KILLS, (1, False), (2, False)]

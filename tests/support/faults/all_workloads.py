@@ -14,6 +14,7 @@ import psycopg
 import requests
 
 from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.faults.audit import Made, Since
 from tests.support.faults.calls import called
 from tests.support.faults.endpoints import note_stored
@@ -45,7 +46,6 @@ KEPT_REQUESTS = 100
 
 WARM = 20
 """What each kind has done before a fault, and does after it."""
-PATIENCE = 60.0
 
 MINUTE = 60.0
 THREADS = ThreadPoolExecutor(2)
@@ -170,12 +170,12 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
     begun = time.monotonic()
     with all_workloads(broker, receiver, folder) as workloads:
         workloads.start()
-        cold = workloads.go_on(WARM, PATIENCE)
+        cold = workloads.go_on(WARM, PATIENCE_SECONDS)
         context = context_of(workloads, dice(breakage.name))
         context.load.fault_at = time.monotonic()
         breakage.happen(context, breakage.seconds)
-        stuck = workloads.go_on(WARM, PATIENCE)
-        left = workloads.stop(PATIENCE)
+        stuck = workloads.go_on(WARM, PATIENCE_SECONDS)
+        left = workloads.stop(PATIENCE_SECONDS)
         workloads.note_stored()
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}

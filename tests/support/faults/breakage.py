@@ -27,7 +27,6 @@ from tests.support.faults.figures import RESTARTED, promised_pause
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
-RESTART_SECONDS = 60.0
 SWEEP = "Sending due task do chores"
 """What beat logs every thirty seconds."""
 
@@ -64,10 +63,7 @@ def restarted(*children: Child) -> Iterator[None]:
     """End when each of them has been started again and is ready."""
     before = {child.pid for child in children}
     yield
-    wait_until(
-        lambda: all(child.pid not in {None, *before} and child.service.is_ready() for child in children),
-        RESTART_SECONDS,
-    )
+    wait_until(lambda: all(child.pid not in {None, *before} and child.service.is_ready() for child in children))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from broker_project.stack.load.exchanges import Call, Published
 from broker_project.stack.load.publisher import Caller, Event, Publisher
 from broker_project.stack.load.receiver import Receiver
-from broker_project.stack.load.wait import wait_until
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.endpoints import Endpoint, body_of, note_stored
 from tests.support.faults.exchanges import Fault
@@ -24,7 +24,6 @@ WARM = 50
 
 AFTERWARDS = 50
 """Events acknowledged after a fault."""
-THROUGH_SECONDS = 60.0
 
 STORED = """
     SELECT count(*)::int FROM delivery_message message JOIN subscriptions_eventtype event_type
@@ -47,12 +46,12 @@ def publisher_of(
     return Publisher(broker.web, broker.publisher(), events, batch_size=size, interval_seconds=every)
 
 
-def stop_all(publishers: Sequence[Publisher], seconds: float = 60.0) -> None:
+def stop_all(publishers: Sequence[Publisher]) -> None:
     """Let each publisher end the call in progress; raise `RuntimeError` if one was refused."""
     for publisher in publishers:
         publisher.enough.set()
     for publisher in filter(Publisher.is_alive, publishers):
-        publisher.join(seconds)
+        publisher.join(PATIENCE_SECONDS)
     if problems := [publisher.problem for publisher in publishers if publisher.problem]:
         raise RuntimeError(f"publishing failed: {problems}")
 
@@ -102,7 +101,7 @@ class OneTypeLoad:
     def wait_for(self, more: int) -> None:
         """Wait until `more` further events have been acknowledged."""
         wanted = len(self.acknowledged()) + more
-        wait_until(lambda: len(self.acknowledged()) >= wanted, THROUGH_SECONDS)
+        wait_until(lambda: len(self.acknowledged()) >= wanted)
 
     def open(self) -> int:
         """Return how many deliveries have not ended."""
@@ -110,7 +109,7 @@ class OneTypeLoad:
 
     def wait_until_through(self) -> None:
         """Wait until nothing is open or time is up, then read what the broker has recorded."""
-        until = time.monotonic() + THROUGH_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while self.open() and time.monotonic() < until:
             time.sleep(0.05)
         self.read_records()
@@ -201,14 +200,14 @@ class Load:
     def wait_for(self, more: int) -> None:
         """Wait until `more` further events have been acknowledged."""
         wanted = self.acknowledged() + more
-        wait_until(lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=self.acknowledged)
+        wait_until(lambda: self.acknowledged() >= wanted, saying=self.acknowledged)
 
     def wait_until_all_are_under_way(self) -> None:
         """Let every endpoint keep a request waiting."""
         endpoints = self.endpoints.values()
         for endpoint in endpoints:
             endpoint.is_stuck = True
-        wait_until(lambda: all(endpoint.has_one_in_flight() for endpoint in endpoints), THROUGH_SECONDS)
+        wait_until(lambda: all(endpoint.has_one_in_flight() for endpoint in endpoints))
 
     def note_fault(self) -> None:
         """Measure pauses from now on."""
@@ -238,7 +237,7 @@ class Load:
     def stop(self) -> None:
         """Stop publishing and wait until everything is through, or has had time enough."""
         stop_all(self.publishers)
-        until = time.monotonic() + THROUGH_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while not self.is_through() and time.monotonic() < until:
             time.sleep(0.05)
         self.unfinished = self.broker.unfinished(self.endpoints.keys())

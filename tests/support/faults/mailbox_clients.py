@@ -14,7 +14,7 @@ from broker_client import BrokerError, Mailbox, Message, ReceiptResult
 from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.exchanges import number_in, read_log, write_log
-from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.endpoints import body_of
 from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord
 
@@ -74,7 +74,7 @@ class Client(threading.Thread):
     def some_receipts(self) -> list[str]:
         """Fetch until there is something."""
         found: list[str] = []
-        wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
+        wait_until(lambda: found.extend(self.receipts()) or found)  # type: ignore[func-returns-value]
         return found
 
     def say(self, word: str, receipts: Sequence[str]) -> list[ReceiptResult]:

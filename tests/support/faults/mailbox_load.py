@@ -11,12 +11,12 @@ from pathlib import Path
 from broker_client import Mailbox
 from broker_project.stack.load.publisher import Publisher
 from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.faults.audit import DROPPED
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import (
     PUBLISH_EVERY_SECONDS,
-    THROUGH_SECONDS,
     OneTypeLoad,
     begun_by,
     give_up_all,
@@ -94,7 +94,7 @@ class MailboxLoad(OneTypeLoad):
         for thread in threads:
             thread.enough.set()
         for thread in filter(threading.Thread.is_alive, threads):
-            thread.join(THROUGH_SECONDS)
+            thread.join(PATIENCE_SECONDS)
 
     def stop(self, *odd: Client) -> None:
         """Stop publishing, and the odd clients; wait until everything is through, or has had time enough."""

@@ -14,7 +14,6 @@ from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import (
     PUBLISH_EVERY_SECONDS,
-    THROUGH_SECONDS,
     OneTypeLoad,
     begun_by,
     give_up_all,
@@ -41,7 +40,7 @@ class QueueLoad(OneTypeLoad):
         """Let every endpoint hold its requests; return when there are many."""
         for endpoint in self.endpoints:
             endpoint.is_stuck = True
-        wait_until(lambda: sum(one.status is None for one in self.requests()) >= MANY, THROUGH_SECONDS)
+        wait_until(lambda: sum(one.status is None for one in self.requests()) >= MANY)
 
     def go_on(self) -> None:
         """Let every endpoint answer."""

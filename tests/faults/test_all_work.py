@@ -1,18 +1,17 @@
-"""Every kind of work under every fault, and under random faults."""
+"""Every kind of work under every fault, and under random faults: begun together, broken together, judged one by one."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from broker_project.stack.load.receiver import Receiver, running_receiver
-from tests.faults.all_work.conftest import Judge
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.all_workloads import (
     KINDS,
-    PATIENCE,
     WARM,
     Outcome,
     RandomFaults,
@@ -21,11 +20,38 @@ from tests.support.faults.all_workloads import (
     together,
 )
 from tests.support.faults.fault_plans import BREAKAGES
-from tests.support.faults.verdicts import RANDOM, Random
+from tests.support.faults.verdicts import AUDITS, RANDOM, VERDICT, Random
 from tests.support.faults.workload import memory_of
 
 CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""
+
+Judge = Callable[[Outcome], None]
+
+
+@pytest.fixture
+def _apart() -> None:
+    """Stay with the broker for all cases of a fault."""
+
+
+@pytest.fixture
+def _audited() -> None:
+    """Owe no audit but those of the kinds."""
+
+
+@pytest.fixture
+def judge(brokers: Brokers, request: pytest.FixtureRequest) -> Judge:
+    """Take an outcome for what became of this case."""
+
+    def take(outcome: Outcome) -> None:
+        verdict = request.node.stash[VERDICT]
+        verdict.figures, verdict.measured, verdict.seconds = outcome.figures, outcome.measured, outcome.seconds
+        if request.config.stash.get(AUDITS, False) and outcome.made:
+            brokers.history().owed.append((verdict, outcome.made))
+        if outcome.problem:
+            pytest.fail(outcome.problem, pytrace=False)
+
+    return take
 
 
 @pytest.fixture(scope="module", params=BREAKAGES, ids=attrgetter("name"))
@@ -66,7 +92,7 @@ def test_random_faults(
     say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
     with all_workloads(broker, receiver, tmp_path) as workloads:
         workloads.start()
-        assert workloads.go_on(WARM, PATIENCE) == []
+        assert workloads.go_on(WARM, PATIENCE_SECONDS) == []
         faults = RandomFaults(workloads, random.seed, say)
         faults.run(random.seconds)
         stuck = workloads.go_on(WARM, CALM_SECONDS)

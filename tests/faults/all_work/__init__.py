@@ -1,1 +1,0 @@
-"""Every kind of work under every fault: begun together, broken together, judged one by one."""
