@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack.load.receiver import Receiver, running_receiver
-from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.all_workloads import (
     KINDS,
-    WARM,
     Outcome,
     RandomFaults,
     all_workloads,
@@ -92,10 +90,10 @@ def test_random_faults(
     say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
     with all_workloads(broker, receiver, tmp_path) as workloads:
         workloads.start()
-        assert workloads.go_on(WARM, PATIENCE_SECONDS) == []
+        assert workloads.go_on() == []
         faults = RandomFaults(workloads, random.seed, say)
         faults.run(random.seconds)
-        stuck = workloads.go_on(WARM, CALM_SECONDS)
+        stuck = workloads.go_on(CALM_SECONDS)
         left = workloads.stop(CALM_SECONDS)
         say(f"broken in {faults.steps} steps: {dict(faults.happened)}; memory in MiB: {dict(memory_of(broker))}")
         judge(together(workloads, stuck, left, say))

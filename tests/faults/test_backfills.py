@@ -12,7 +12,7 @@ from broker_project.stack.load.wait import wait_until
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
 from tests.support.faults.figures import Report
-from tests.support.faults.load import AFTERWARDS, Load, published_by
+from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
@@ -77,7 +77,7 @@ def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Repor
     load.wait_for(AFTERWARDS)
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
-    events = {event.number: event for event in published_by(load.publishers) if event.type == wanted}
+    events = {number: event for number, event in load.published().items() if event.type == wanted}
     copies = [copy.request for copy in extra_copies(late.exchanges)]
     verdict.measured |= {"kills": kills, "copies": len(copies)}
     assert seen.broken == {}

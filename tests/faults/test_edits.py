@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict, unharmed
 from tests.support.real_broker import Broker
 
@@ -53,19 +53,18 @@ def edit_every_second(admins: Admins) -> None:
 
 def judged(load: Load, admins: Admins, endpoint: Endpoint) -> Figures:
     """Judge the edited line: an event must arrive if it certainly matched, and must not if it certainly did not."""
-    published = published_by(load.publishers)
-    unwanted = [event.number for event in published if admins.qualified(event) == {False}]
+    events = load.published()
+    unwanted = [number for number, event in events.items() if admins.qualified(event) == {False}]
     came = endpoint.accepted().difference(unwanted)
-    wanted = [event for event in published if event.number in came or admins.qualified(event) == {True}]
+    wanted = {number: event for number, event in events.items() if number in came or admins.qualified(event) == {True}}
     line = {endpoint.name: endpoint.exchanges}
     assert len(wanted) > len(unwanted) > 0
-    made = figures_of(wanted, begun_by(load.publishers).difference(unwanted), line)
-    return dataclasses.replace(made, inverted=inversions(published, admins, endpoint))
+    made = figures_of(wanted, load.begun().difference(unwanted), line)
+    return dataclasses.replace(made, inverted=inversions(events, admins, endpoint))
 
 
-def inversions(published: Sequence[Published], admins: Admins, endpoint: Endpoint) -> int:
+def inversions(events: Mapping[int, Published], admins: Admins, endpoint: Endpoint) -> int:
     """Count what overtook in its own subscription, and in the line but for what was skipped (contract 4.10)."""
-    events = {event.number: event for event in published}
     skipped = {one.number for one in first_sent(endpoint.exchanges) if admins.was_skipped(events[one.number], one.at)}
     straight = [one for one in endpoint.exchanges if one.number not in skipped]
     kinds = [[one for one in endpoint.exchanges if events[one.number].type == kind] for kind in admins.subscriptions]
@@ -180,7 +179,7 @@ def test_admins_change_policies_under_load(load: Load, figures: Report, verdict:
             saying=lambda: load.broker.get(f"subscribers/{edited.name}/line"),
         )
 
-    events = {event.number: event for event in published_by(load.publishers)}
+    events = load.published()
     first = [events[one.number] for one in first_sent(endpoint.exchanges)]
     by_type = [[event for event in first if event.type == kind] for kind in load.event_types]
     verdict.measured["tried_again"] = len(endpoint.exchanges) - len(first)

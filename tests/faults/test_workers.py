@@ -31,7 +31,7 @@ from tests.support.faults.endpoints import APART, Endpoint, body_of
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent
 from tests.support.faults.figures import RESTARTED, TAKEN_OVER, Report
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, WARM, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, LARGE_BATCH, WARM, Load
 from tests.support.faults.misbehaving_endpoints import MisbehavingEndpoint, Misbehaviour
 from tests.support.faults.proxy import proxied
 from tests.support.faults.verdicts import Verdict
@@ -173,8 +173,8 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]))
 
-    events = [event for event in published_by(load.publishers) if event.type == wanted]
-    own = figures_of(events, begun_by(load.publishers), {"suspended": endpoint.exchanges}, faults=load.faults)
+    events = {number: event for number, event in load.published().items() if event.type == wanted}
+    own = figures_of(events, load.begun(), {"suspended": endpoint.exchanges}, faults=load.faults)
     verdict.figures += own
     trials = sum(suspended_at <= one.at < healed_at for one in endpoint.exchanges)
     verdict.measured["trials"] = trials
@@ -209,8 +209,8 @@ def test_workers_are_killed_while_a_subscription_is_diverted(load: Load, figures
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]))
 
-    events = [event for event in published_by(load.publishers) if event.type == wanted]
-    own = figures_of(events, begun_by(load.publishers), {"diverted": endpoint.exchanges}, faults=load.faults)
+    events = {number: event for number, event in load.published().items() if event.type == wanted}
+    own = figures_of(events, load.begun(), {"diverted": endpoint.exchanges}, faults=load.faults)
     verdict.figures += own
     hung = [one.number for one in endpoint.misbehaved]
     verdict.measured["tried"] = len(hung)
@@ -268,7 +268,7 @@ def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, fig
     timed = {one.event.number: one for one in (*early, *late)}
     through = [one for one in timed.values() if one.event.number not in doomed]
     in_order = {one.event.number: one.event for one in through if not one.begins}
-    own = figures_of(in_order.values(), timed.keys(), {"timed": endpoint.exchanges}, faults=load.faults)
+    own = figures_of(in_order, timed.keys(), {"timed": endpoint.exchanges}, faults=load.faults)
     numbers = [one.sequence for one in first_sent(endpoint.exchanges)]
     gaps = unrecorded_gaps(load.broker, subscribed, numbers)
     own = dataclasses.replace(own, misnumbered=len(gaps), recovered=0)

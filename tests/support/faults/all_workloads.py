@@ -72,14 +72,16 @@ class AllWorkloads:
         """Return how much each has done so far."""
         return {kind: work.done() for kind, work in self.by_kind.items()}
 
-    def go_on(self, more: int, seconds: float) -> list[str]:
-        """Wait until each has done so much more; return the kinds that have not in this time."""
+    def go_on(self, seconds: float = PATIENCE_SECONDS) -> list[str]:
+        """Wait until each has done `WARM` more; return the kinds that have not in this time."""
         before, until = self.done(), time.monotonic() + seconds
-        while (late := self._late(before, more)) and time.monotonic() < until:
+        while late := [kind for kind, done in self.done().items() if done < before[kind] + WARM]:
+            if time.monotonic() >= until:
+                break
             time.sleep(LOOK_EVERY)
         return late
 
-    def stop(self, seconds: float) -> list[str]:
+    def stop(self, seconds: float = PATIENCE_SECONDS) -> list[str]:
         """Begin nothing more, and wait until all is through; return the kinds that are not in this time."""
         for work in self.by_kind.values():
             work.stop()
@@ -98,9 +100,6 @@ class AllWorkloads:
         """Keep the receiver's log short."""
         log = self.receiver.log
         self.receiver.soon(lambda: log.__delitem__(slice(0, -KEPT_REQUESTS)))
-
-    def _late(self, before: dict[str, int], more: int) -> list[str]:
-        return [kind for kind, done in self.done().items() if done < before[kind] + more]
 
     def _is_through(self, kind: str) -> bool:
         try:
@@ -170,12 +169,11 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
     begun = time.monotonic()
     with all_workloads(broker, receiver, folder) as workloads:
         workloads.start()
-        cold = workloads.go_on(WARM, PATIENCE_SECONDS)
+        cold = workloads.go_on()
         context = context_of(workloads, dice(breakage.name))
         context.load.fault_at = time.monotonic()
         breakage.happen(context, breakage.seconds)
-        stuck = workloads.go_on(WARM, PATIENCE_SECONDS)
-        left = workloads.stop(PATIENCE_SECONDS)
+        stuck, left = workloads.go_on(), workloads.stop()
         workloads.note_stored()
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}

@@ -113,7 +113,7 @@ Report = Callable[[], Figures]
 
 
 def figures(
-    published: Collection[Published],
+    events: Mapping[int, Published],
     begun: Collection[int],
     lines: Mapping[str, Sequence[Exchange]],
     *,
@@ -122,11 +122,10 @@ def figures(
     faults: Collection[Fault] = (),
     unfinished: int = 0,
 ) -> Figures:
-    """Judge the lines, each with its exchanges in the order of arrival; every event was for every line.
+    """Judge the lines, each with its exchanges in the order of arrival; every event, by number, was for every line.
 
     Without `faults` nothing is said about what a copy repeats.
     """
-    events = {event.number: event for event in published}
     accepted = {name: {one.number for one in line if one.status == 200} for name, line in lines.items()}
     copies = [[*extra_copies(line)] for line in lines.values()]
     return Figures(
@@ -159,7 +158,7 @@ def renamed(lines: Mapping[str, Sequence[Exchange]]) -> int:
 
 
 def figures_of_concurrent(
-    published: Collection[Published],
+    events: Collection[int],
     begun: Collection[int],
     requests: Sequence[Exchange],
     *,
@@ -169,7 +168,7 @@ def figures_of_concurrent(
     """Judge the requests of a subscriber that gets everything in no order."""
     pairs = [*extra_job_copies(requests)]
     return replace(
-        counted({event.number for event in published}, begun, requests, [copy for copy, _ in pairs]),
+        counted(events, begun, requests, [copy for copy, _ in pairs]),
         not_under_way=len(unexplained_job_copies(requests, faults)),
         unfinished=unfinished,
         max_per_line=len(pairs),
@@ -196,7 +195,7 @@ def counted(
 
 
 def figures_of_lanes(
-    published: Collection[Published],
+    events: Mapping[int, Published],
     begun: Collection[int],
     requests: Sequence[Exchange],
     *,
@@ -206,7 +205,6 @@ def figures_of_lanes(
 ) -> Figures:
     """Judge the requests of one subscriber in the order of their arrival; those for `doomed` events are all refused."""
     own, apart = [one for one in requests if one.attempt == 1], [one for one in requests if one.attempt > 1]
-    events = {event.number: event for event in published}
     accepted = {one.number for one in requests if one.status == 200}
     pairs = [*extra_job_copies(apart)]
     copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in pairs]

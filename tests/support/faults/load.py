@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -77,15 +77,53 @@ def open_deliveries(broker: Broker, event_type: str) -> int:
     return int(count)
 
 
+@contextmanager
+def noting_fault(faults: list[Fault]) -> Iterator[None]:
+    """Break something inside: copies may repeat only what was in flight then."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        faults.append(Fault(begun, time.monotonic()))
+
+
 @dataclass(slots=True, kw_only=True)
-class OneTypeLoad:
-    """Publishers of one event type, and what the broker has recorded of it in the end."""
+class Publishing:
+    """Publishers at work around a broker that breaks."""
 
     broker: Broker
-    event_type: str
-    publishers: list[Publisher]
+    publishers: list[Publisher] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     unfinished: int = 0
     """Deliveries that the broker still had to do when time was up."""
+
+    def published(self) -> dict[int, Published]:
+        """Return every event whose publish was answered 2xx, by its number."""
+        return {event.number: event for publisher in self.publishers for event in publisher.published}
+
+    def begun(self) -> set[int]:
+        """Return the number of every event that a publisher began to publish."""
+        return {number for publisher in self.publishers for number in publisher.begun}
+
+    def acknowledged(self) -> int:
+        return sum(len(publisher.published) for publisher in self.publishers)
+
+    def wait_for(self, more: int) -> None:
+        """Wait until `more` further events have been acknowledged."""
+        wanted = self.acknowledged() + more
+        wait_until(lambda: self.acknowledged() >= wanted, saying=self.acknowledged)
+
+    def give_up(self) -> None:
+        """Let no publisher do anything more."""
+        for publisher in self.publishers:
+            publisher.give_up()
+
+
+@dataclass(slots=True, kw_only=True)
+class OneTypeLoad(Publishing):
+    """Publishers of one event type, and what the broker has recorded of it in the end."""
+
+    event_type: str
     winners: dict[int, int] = field(default_factory=dict)
     """How many deliveries of each event are DELIVERED."""
 
@@ -94,14 +132,6 @@ class OneTypeLoad:
         for publisher in self.publishers:
             publisher.start()
         self.wait_for(WARM)
-
-    def acknowledged(self) -> list[int]:
-        return [event.number for event in published_by(self.publishers)]
-
-    def wait_for(self, more: int) -> None:
-        """Wait until `more` further events have been acknowledged."""
-        wanted = len(self.acknowledged()) + more
-        wait_until(lambda: len(self.acknowledged()) >= wanted)
 
     def open(self) -> int:
         """Return how many deliveries have not ended."""
@@ -120,32 +150,6 @@ class OneTypeLoad:
         self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
 
 
-@contextmanager
-def noting_fault(faults: list[Fault]) -> Iterator[None]:
-    """Break something inside: copies may repeat only what was in flight then."""
-    begun = time.monotonic()
-    try:
-        yield
-    finally:
-        faults.append(Fault(begun, time.monotonic()))
-
-
-def give_up_all(publishers: Iterable[Publisher]) -> None:
-    """Let none of them do anything more."""
-    for publisher in publishers:
-        publisher.give_up()
-
-
-def published_by(publishers: Iterable[Publisher]) -> list[Published]:
-    """Return every event whose publish was answered 2xx."""
-    return [event for publisher in publishers for event in publisher.published]
-
-
-def begun_by(publishers: Iterable[Publisher]) -> set[int]:
-    """Return the number of every event that a publisher began to publish."""
-    return {number for publisher in publishers for number in publisher.begun}
-
-
 def volatile_caller(broker: Broker, event_type: str, *, every: float = 0.005) -> Caller:
     """Return a caller that publishes one numbered volatile message after the other, from 0."""
     session = broker.publisher()
@@ -156,19 +160,14 @@ def volatile_caller(broker: Broker, event_type: str, *, every: float = 0.005) ->
     )
 
 
-@dataclass(slots=True)
-class Load:
+@dataclass(slots=True, kw_only=True)
+class Load(Publishing):
     """Publishers at work, the endpoints of as many subscribers that get everything, and when a fault happened."""
 
-    broker: Broker
     receiver: Receiver
     event_types: tuple[str, str]
     endpoints: dict[Subscribed, Endpoint] = field(default_factory=dict)
-    publishers: list[Publisher] = field(default_factory=list)
     fault_at: float = 0.0
-    faults: list[Fault] = field(default_factory=list)
-    unfinished: int = 0
-    """Deliveries that the broker still had to do when time was up."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def subscribe(self, name: str, fails: Callable[[int], bool] = lambda _: False) -> Endpoint:
@@ -193,14 +192,6 @@ class Load:
         publisher = self.publisher(LARGE_BATCH)
         for _ in range(count // LARGE_BATCH):
             publisher.publish()
-
-    def acknowledged(self) -> int:
-        return sum(len(publisher.published) for publisher in self.publishers)
-
-    def wait_for(self, more: int) -> None:
-        """Wait until `more` further events have been acknowledged."""
-        wanted = self.acknowledged() + more
-        wait_until(lambda: self.acknowledged() >= wanted, saying=self.acknowledged)
 
     def wait_until_all_are_under_way(self) -> None:
         """Let every endpoint keep a request waiting."""
@@ -250,8 +241,8 @@ class Load:
     def figures(self) -> Figures:
         """Return the figures of everything."""
         return figures(
-            published_by(self.publishers),
-            begun_by(self.publishers),
+            self.published(),
+            self.begun(),
             {endpoint.name: endpoint.exchanges for endpoint in self.endpoints.values()},
             steady=[one.name for one in self.endpoints.values() if self.fault_at and one.name.startswith("steady")],
             fault_at=self.fault_at,
@@ -261,7 +252,7 @@ class Load:
 
     def is_through(self) -> bool:
         """Return whether all that was acknowledged has been taken, and nothing is on its way."""
-        wanted = {event.number for event in published_by(self.publishers)}
+        wanted = self.published().keys()
         accepted = all(wanted <= endpoint.accepted() for endpoint in self.endpoints.values())
         return accepted and self.broker.has_finished(self.endpoints.keys())
 
@@ -269,11 +260,11 @@ class Load:
 @contextmanager
 def loaded(broker: Broker, receiver: Receiver) -> Iterator[Load]:
     """Give a load around the broker; leave no work for the next test."""
-    load = Load(broker, receiver, (broker.event_type(), broker.event_type()))
+    load = Load(broker=broker, receiver=receiver, event_types=(broker.event_type(), broker.event_type()))
     try:
         yield load
     finally:
-        give_up_all(load.publishers)
+        load.give_up()
         broker.inactivate_all()
 
 

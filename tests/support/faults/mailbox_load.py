@@ -15,13 +15,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.faults.audit import DROPPED
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
-from tests.support.faults.load import (
-    PUBLISH_EVERY_SECONDS,
-    OneTypeLoad,
-    begun_by,
-    give_up_all,
-    publisher_of,
-)
+from tests.support.faults.load import PUBLISH_EVERY_SECONDS, OneTypeLoad, publisher_of
 from tests.support.faults.mailbox_clients import Client, ClientBehaviour, read, started
 from tests.support.faults.mailbox_figures import FetchRecord, Record, ResponseRecord, by_the_clock, figures_of_mailbox
 from tests.support.real_broker import Broker
@@ -112,7 +106,7 @@ class MailboxLoad(OneTypeLoad):
 
     def end(self) -> None:
         """Stop publishers and clients, also those that wait for a message."""
-        give_up_all(self.publishers)
+        self.give_up()
         self.stop_publishing(*self.clients)
         for process in self.processes.values():
             process.kill()
@@ -121,8 +115,8 @@ class MailboxLoad(OneTypeLoad):
     def figures(self) -> Figures:
         """Return the figures of everything."""
         return figures_of_mailbox(
-            self.acknowledged(),
-            begun_by(self.publishers),
+            self.published(),
+            self.begun(),
             self.records(),
             sent=by_the_clock(self.endpoint.exchanges),
             winners=self.winners,

@@ -4,11 +4,10 @@ import itertools
 import queue
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import requests
 
@@ -18,7 +17,7 @@ from broker_project.stack.load.receiver import Received, Receiver
 from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
-from tests.support.faults.load import Load, begun_by, open_deliveries, published_by, publisher_of, stop_all
+from tests.support.faults.load import Load, open_deliveries, publisher_of, stop_all
 from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never_acknowledge
 from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad
@@ -166,7 +165,7 @@ class CallbackWorkload(Workload):
     def figures(self) -> Figures:
         return figures_of_jobs(
             sorted(self.taken | {event.number for event in self.publisher.published}),
-            begun_by([self.publisher]) & self.asked,
+            self.asked.intersection(self.publisher.begun),
             self.original.exchanges,
             winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
             faults=self.faults,
@@ -220,6 +219,12 @@ class SubscriberWorkload(Workload):
     subscribed: Subscribed
     endpoint: Endpoint
 
+    @classmethod
+    def made(cls, load: Load, endpoint: Endpoint, **terms: Any) -> Self:
+        """Subscribe an endpoint to all that the load publishes."""
+        address = load.receiver.url(f"/{endpoint.name}")
+        return cls(load, load.broker.subscribe(address, *load.event_types, **terms), endpoint)
+
     def start(self) -> None:
         """Nothing is published for it alone."""
 
@@ -233,12 +238,11 @@ class SubscriberWorkload(Workload):
         """Nothing is published for it alone."""
 
     def is_through(self) -> bool:
-        wanted = {event.number for event in published_by(self.load.publishers)}
-        return wanted <= self.ended() and self.load.broker.has_finished([self.subscribed])
+        return self.load.published().keys() <= self.ended() and self.load.broker.has_finished([self.subscribed])
 
-    @abstractmethod
     def ended(self) -> set[int]:
         """Return the events that need nothing more, as the endpoint knows them."""
+        return self.endpoint.accepted()
 
     def unfinished(self) -> int:
         return self.load.broker.unfinished([self.subscribed])

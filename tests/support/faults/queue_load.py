@@ -3,24 +3,15 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
 from tests.support.faults.endpoints import Endpoint, note_stored
-from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
-from tests.support.faults.load import (
-    PUBLISH_EVERY_SECONDS,
-    OneTypeLoad,
-    begun_by,
-    give_up_all,
-    noting_fault,
-    publisher_of,
-    stop_all,
-)
+from tests.support.faults.load import PUBLISH_EVERY_SECONDS, OneTypeLoad, noting_fault, publisher_of, stop_all
 from tests.support.real_broker import Broker
 
 WORKERS = 2
@@ -34,7 +25,6 @@ class QueueLoad(OneTypeLoad):
     """Publishers of jobs, the endpoints that share them, and the faults."""
 
     endpoints: list[Endpoint]
-    faults: list[Fault] = field(default_factory=list)
 
     def wait_until_under_way(self) -> None:
         """Let every endpoint hold its requests; return when there are many."""
@@ -64,8 +54,8 @@ class QueueLoad(OneTypeLoad):
     def figures(self) -> Figures:
         """Return the figures of everything."""
         return figures_of_jobs(
-            self.acknowledged(),
-            begun_by(self.publishers),
+            self.published(),
+            self.begun(),
             self.requests(),
             winners=self.winners,
             faults=self.faults,
@@ -86,5 +76,5 @@ def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_E
     try:
         yield jobs
     finally:
-        give_up_all(publishers)
+        jobs.give_up()
         broker.inactivate_all()

@@ -30,7 +30,7 @@ from tests.support.faults.endpoints import (
 from tests.support.faults.exchanges import Fault, out_of_order, overlapping
 from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import Load, begun_by, published_by, publisher_of, stop_all, volatile_caller
+from tests.support.faults.load import Load, publisher_of, stop_all, volatile_caller
 from tests.support.faults.other_workloads import SubscriberWorkload
 from tests.support.faults.workload import BATCH, EVERY, Round, Workload
 from tests.support.real_broker import Broker, Subscribed
@@ -91,17 +91,13 @@ class ConcurrentWorkload(SubscriberWorkload):
 
     @classmethod
     def of(cls, load: Load) -> Self:
-        endpoint = Endpoint("several", load.receiver)
-        subscribed = load.broker.subscribe(load.receiver.url("/several"), *load.event_types, concurrency=AT_A_TIME)
-        return cls(load, subscribed, endpoint)
-
-    def ended(self) -> set[int]:
-        return self.endpoint.accepted()
+        return cls.made(load, Endpoint("several", load.receiver), concurrency=AT_A_TIME)
 
     def figures(self) -> Figures:
-        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
-        requests, faults = self.endpoint.exchanges, self.load.faults
-        return figures_of_concurrent(published, begun, requests, faults=faults, unfinished=self.unfinished())
+        load, requests = self.load, self.endpoint.exchanges
+        return figures_of_concurrent(
+            load.published(), load.begun(), requests, faults=load.faults, unfinished=self.unfinished()
+        )
 
 
 class KeyedWorkload(ConcurrentWorkload):
@@ -112,11 +108,10 @@ class KeyedWorkload(ConcurrentWorkload):
     @classmethod
     def of(cls, load: Load) -> Self:
         endpoint = Endpoint("keyed", load.receiver, fails=lambda number: number % 21 == 0)
-        several: dict[str, Any] = {"concurrency": AT_A_TIME, "ordering_key": "$$->'Body'->>'key'"}
-        return cls(load, load.broker.subscribe(load.receiver.url("/keyed"), *load.event_types, **several), endpoint)
+        return cls.made(load, endpoint, concurrency=AT_A_TIME, ordering_key="$$->'Body'->>'key'")
 
     def figures(self) -> Figures:
-        events = {event.number: event for event in published_by(self.load.publishers)}
+        events = self.load.published()
         by_key: dict[str, list[Exchange]] = defaultdict(list)
         for one in self.endpoint.exchanges:
             by_key[key_of(one.number)].append(one)
@@ -135,18 +130,16 @@ class RetryLaneWorkload(SubscriberWorkload):
     @classmethod
     def of(cls, load: Load) -> Self:
         endpoint = RefusingEndpoint("apart", load.receiver, times=times_refused)
-        policy = load.broker.retry_policy(**APART)
-        subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
-        return cls(load, subscribed, endpoint)
+        return cls.made(load, endpoint, retry_policy=load.broker.retry_policy(**APART))
 
     def ended(self) -> set[int]:
         return self.endpoint.accepted() | {one.number for one in self.endpoint.exchanges if is_doomed(one.number)}
 
     def figures(self) -> Figures:
-        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
+        events, begun = self.load.published(), self.load.begun()
         doomed = {number for number in begun if is_doomed(number)}
         requests, faults = self.endpoint.exchanges, self.load.faults
-        made = figures_of_lanes(published, begun, requests, doomed=doomed, faults=faults, unfinished=self.unfinished())
+        made = figures_of_lanes(events, begun, requests, doomed=doomed, faults=faults, unfinished=self.unfinished())
         books = by_status(self.load.broker, self.subscribed)
         wrong = books.pop("DELIVERED", set()) ^ self.endpoint.accepted()
         wrong |= books.pop("FAILED", set()) ^ {one.number for one in requests if one.number in doomed}
@@ -160,24 +153,14 @@ class ScriptWorkload(SubscriberWorkload):
 
     @classmethod
     def of(cls, load: Load) -> Self:
-        endpoint = ScriptedEndpoint("scripted", load.receiver)
-        subscribed = load.broker.subscribe(load.receiver.url("/scripted"), *load.event_types, script=SCRIPT)
-        return cls(load, subscribed, endpoint)
-
-    def ended(self) -> set[int]:
-        return self.endpoint.accepted()
+        return cls.made(load, ScriptedEndpoint("scripted", load.receiver), script=SCRIPT)
 
     def figures(self) -> Figures:
-        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
-        line = {self.endpoint.name: self.endpoint.exchanges}
-        made = figures_of(published, begun, line, faults=self.load.faults, unfinished=self.unfinished())
-        return dataclasses.replace(made, inverted=self._inverted())
-
-    def _inverted(self) -> int:
-        """Count what overtook, but for what was set aside since its script had no time, on a busy machine (8.3)."""
-        events = {event.number: event for event in published_by(self.load.publishers)}
-        aside = set_aside(self.load.broker, self.subscribed)
-        return out_of_order([one for one in self.endpoint.exchanges if one.number not in aside], events)
+        load, events, requests = self.load, self.load.published(), self.endpoint.exchanges
+        made = figures_of(events, load.begun(), {"": requests}, faults=load.faults, unfinished=self.unfinished())
+        aside = set_aside(load.broker, self.subscribed)  # since its script had no time, on a busy machine (8.3)
+        straight = [one for one in requests if one.number not in aside]
+        return dataclasses.replace(made, inverted=out_of_order(straight, events))
 
 
 class ScriptedEndpoint(Endpoint):

@@ -18,15 +18,11 @@ from tests.support.faults.figures import Figures, figures, figures_of_jobs, figu
 from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord, figures_of_mailbox
 from tests.support.faults.verdicts import Verdict
 
-EVENTS = [Published(number, "A", number, number + 0.5) for number in (1, 2, 3)]
+EVENTS = {number: Published(number, "A", number, number + 0.5) for number in range(1, 4)}
+"""One call after the other."""
 KILLED = Fault(10.5, 10.5)
 BROKEN = [Fault(10.0, 20.0), Fault(30.0, 30.5)]
 TIME_OUT = 3.0
-
-
-def event(number: int) -> Published:
-    """One call after the other."""
-    return Published(number, "Test.Event", number, number + 0.5)
 
 
 def got(number: int, sequence: int | None = None, status: int | None = 200, *, flagged: bool = False) -> Exchange:
@@ -35,10 +31,6 @@ def got(number: int, sequence: int | None = None, status: int | None = 200, *, f
 
 def took(number: int, at: float, answered_at: float | None, *, hung_up: bool = False, copy: bool = False) -> Exchange:
     return Exchange(number, f"dlv_{number}", number, copy, False, at, 200, answered_at, hung_up)
-
-
-def judged(line: Sequence[Exchange], events: int = 3) -> Figures:
-    return figures([event(number + 1) for number in range(events)], set(range(1, 100)), {"line": line})
 
 
 FINE = [got(1), got(2), got(3)]
@@ -60,7 +52,7 @@ FINE = [got(1), got(2), got(3)]
     ],
 )
 def test_faults_in_a_line_are_found(line: list[Exchange], broken: dict[str, int]) -> None:
-    assert judged(line).broken == broken
+    assert figures(EVENTS, range(1, 100), {"line": line}).broken == broken
 
 
 OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31), took(2, 50, 51, copy=True)]
@@ -78,15 +70,15 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
     ],
 )
 def test_faults_explain_copies_of_open_requests(faults: list[Fault], not_under_way: int, max_per_fault: int) -> None:
-    made = figures([event(1), event(2)], {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
+    made = figures(EVENTS, {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
     assert (made.not_under_way, made.max_per_fault, made.duplicated) == (not_under_way, max_per_fault, 2)
 
 
 def test_what_repeats_a_stored_answer_was_not_under_way() -> None:
     line = [took(1, 10, 11), took(1, 20, 21, copy=True)]
-    assert figures([event(1)], {1}, {"line": line}, faults=[Fault(11.5, 12)]).not_under_way == 0
+    assert figures(EVENTS, {1}, {"line": line}, faults=[Fault(11.5, 12)]).not_under_way == 0
     line[0].is_stored = True
-    assert figures([event(1)], {1}, {"line": line}, faults=[Fault(11.5, 12)]).not_under_way == 1
+    assert figures(EVENTS, {1}, {"line": line}, faults=[Fault(11.5, 12)]).not_under_way == 1
 
 
 def asked(number: int, at: float, *, answered_at: float | None, copy: bool = False, sender: int = 0) -> Exchange:
