@@ -18,8 +18,7 @@ from tests.support.faults.all_workloads import (
     together,
 )
 from tests.support.faults.fault_plans import BREAKAGES
-from tests.support.faults.verdicts import AUDITS, RANDOM, VERDICT, Random
-from tests.support.faults.workload import memory_of
+from tests.support.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, memory_of
 
 CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""
@@ -87,7 +86,7 @@ def test_random_faults(
         with capfd.disabled():
             print(f"\n{time.strftime('%H:%M:%S')} {what}", end="", flush=True)
 
-    say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
+    say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {memory_of(broker)}")
     with all_workloads(broker, receiver, tmp_path) as workloads:
         workloads.start()
         assert workloads.go_on() == []
@@ -95,6 +94,6 @@ def test_random_faults(
         faults.run(random.seconds)
         stuck = workloads.go_on(CALM_SECONDS)
         left = workloads.stop(CALM_SECONDS)
-        say(f"broken in {faults.steps} steps: {dict(faults.happened)}; memory in MiB: {dict(memory_of(broker))}")
+        say(f"broken in {faults.steps} steps: {dict(faults.happened)}; memory in MiB: {memory_of(broker)}")
         judge(together(workloads, stuck, left, say))
     assert faults.problems == []

@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from broker_project.stack.load.exchanges import Published, inverted
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import by_status
-from tests.support.faults.edits import Admins
+from tests.support.faults.edits import Admins, Edit
 from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
@@ -26,8 +26,6 @@ ADMIN_EDIT_SECONDS = 1.0
 CHECKED_SECONDS = 0.25
 """How long before it starts a request may be checked against the configuration, at most, on a busy machine."""
 
-EditReport = Callable[[], Figures]
-
 POLICY_EDIT_SECONDS = 0.5
 """Seconds from edit to edit: some requests fail under each policy."""
 POLICY_EDIT_ROUNDS = 3
@@ -38,8 +36,6 @@ HOLDING = SHORT | dict.fromkeys(FAILURES, "HOLD")
 SUSPENDING = HOLDING | {"max_retries": 0, "on_exhausted": "SUSPEND", "probe_seconds": 1.0}
 OWN_LINES = 2
 """Requests under way to one subscriber at most: of its line, and of its retry line."""
-
-Edit = Callable[[], None]
 
 
 def edit_every_second(admins: Admins) -> None:
@@ -89,7 +85,7 @@ def outdated(admins: Admins, requests: Sequence[Received], answered: Sequence[fl
 
 @pytest.mark.case("admins-edit-every-second")
 @pytest.mark.behaviour("1.7", "3.7", "4.9", "4.10", "4.15")
-def test_admins_edit_every_second(load: Load, figures: EditReport, verdict: Verdict) -> None:
+def test_admins_edit_every_second(load: Load, figures: Report, verdict: Verdict) -> None:
     here, there = "/edited", "/edited/elsewhere"
     addresses = (load.receiver.url(here), load.receiver.url(there))
     endpoint = Endpoint("edited", load.receiver, fails=lambda number: number % 20 == 0)

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ import pytest
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.receiver import Receiver, answer, hang, running_receiver
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.figures import Figures
+from tests.support.faults.figures import Report
 from tests.support.faults.load import Load
 from tests.support.faults.misbehaving_endpoints import (
     GARBAGE,
@@ -36,8 +36,6 @@ MAX_TIMES = 2
 """How many times as long as before the others may take."""
 MAX_MS = 1_000
 """That the others may take in any case."""
-
-Report = Callable[[], Figures]
 
 STUCK = 600
 GOOD = 50

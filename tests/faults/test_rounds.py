@@ -13,6 +13,7 @@ from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import (
     MAX_RESTART,
     drop_triggers,
+    kill_all,
     locked,
     refused,
     refusing_connections,
@@ -133,23 +134,14 @@ def test_workers_are_killed_in_the_middle_of_a_round(traffic: Traffic, broker: B
         traffic.hold_all()
     with restarted(*workers), stopped(broker, PLACES[place]) as sessions:
         if place == "recovers":
-            kill_all(traffic)
+            kill_all(traffic.load)
             traffic.go_on()
         wait_until(sessions)
-        kill_all(traffic)
+        kill_all(traffic.load)
         time.sleep(STANDS_SECONDS)
     seen = traffic.end()
     assert_repeated_at_most_once(seen)
     assert seen["topic"].pause <= MAX_RESTART * len(traffic.load.faults)
-
-
-def kill_all(traffic: Traffic) -> None:
-    """Kill every worker, once it runs."""
-    workers = traffic.load.broker.workers()
-    wait_until(lambda: all(worker.pid for worker in workers), MAX_RESTART)
-    with traffic.load.fault():
-        for worker in workers:
-            worker.kill()
 
 
 @pytest.mark.behaviour("4.10", "6.4")

@@ -171,7 +171,7 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
         workloads.start()
         cold = workloads.go_on()
         context = context_of(workloads, dice(breakage.name))
-        context.load.fault_at = time.monotonic()
+        context.load.note_fault()
         breakage.happen(context, breakage.seconds)
         stuck, left = workloads.go_on(), workloads.stop()
         workloads.note_stored()

@@ -156,7 +156,7 @@ def flush_redis(broker: Broker) -> None:
 @contextmanager
 def read_only(broker: Broker) -> Iterator[None]:
     """Let the database be read-only for all sessions inside, as hosters do when a disk is full."""
-    with psycopg.connect(broker.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+    with terminating(broker) as connection:
         connection.execute("SET default_transaction_read_only = off")
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
@@ -181,8 +181,7 @@ def restore(broker: Broker, file: Path) -> None:
     children = [child for child in broker.stack.supervisor if not child.service.is_store]
     for child in children:
         child.stop(signal.SIGTERM)
-    with psycopg.connect(urlsplit(address)._replace(path="/postgres").geturl(), autocommit=True) as connection:
-        name = sql.Identifier(urlsplit(address).path.removeprefix("/"))
+    with beside_database(broker) as (connection, name):
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
     postgres.run("pg_restore", f"--dbname={address}", file)
@@ -223,6 +222,14 @@ def set_ids_back(broker: Broker) -> None:
 def incarnation(broker: Broker) -> str:
     """Return which incarnation of the database this is."""
     return str(broker.ask("SELECT id FROM delivery_incarnation")[0][0])
+
+
+@contextmanager
+def beside_database(broker: Broker) -> Iterator[tuple[psycopg.Connection, sql.Identifier]]:
+    """Give a connection to another database of the server, and the name of the broker's."""
+    address = urlsplit(broker.stack.environment["DATABASE_URL"])._replace(path="/postgres")
+    with psycopg.connect(address.geturl(), autocommit=True) as connection:
+        yield connection, sql.Identifier(postgres.NAME)
 
 
 @contextmanager
@@ -293,15 +300,14 @@ def terminate(broker: Broker, sessions: Sequence[int]) -> None:
 @contextmanager
 def refusing_connections(broker: Broker) -> Iterator[None]:
     """End all database sessions, and let nobody connect inside."""
-    address = urlsplit(broker.stack.environment["DATABASE_URL"])
-    name = address.path.removeprefix("/")
-    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+    allow = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
+    with beside_database(broker) as (connection, name):
+        connection.execute(sql.SQL(allow).format(name, False))
         try:
-            connection.execute(TERMINATE_ALL.encode(), [name])
+            connection.execute(TERMINATE_ALL.encode(), [postgres.NAME])
             yield
         finally:
-            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
+            connection.execute(sql.SQL(allow).format(name, True))
 
 
 @contextmanager
@@ -326,10 +332,8 @@ def on_small_disk(broker: Broker, disk: Path) -> Iterator[Path]:
 @contextmanager
 def moved(broker: Broker, folder: Path) -> Iterator[None]:
     """Move the database to a tablespace in this folder inside."""
-    address = urlsplit(broker.stack.environment["DATABASE_URL"])
     move = sql.SQL("ALTER DATABASE {} SET TABLESPACE {}")
-    name = sql.Identifier(address.path.removeprefix("/"))
-    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as connection:
+    with beside_database(broker) as (connection, name):
         connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(str(folder)))
         with refusing_connections(broker):
             connection.execute(move.format(name, sql.Identifier("small")))
@@ -354,9 +358,11 @@ def full(filler: Path) -> Iterator[None]:
 
 
 def kill_all(load: Load) -> None:
-    """Kill every worker at the same time."""
+    """Kill every worker at the same time, once all run."""
+    workers = load.broker.workers()
+    wait_until(lambda: all(worker.pid for worker in workers), MAX_RESTART)
     with load.fault():
-        for worker in load.broker.workers():
+        for worker in workers:
             worker.kill()
 
 

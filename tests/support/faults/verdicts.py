@@ -1,6 +1,7 @@
 """The verdict of a case, tables of verdicts, and measurements of the machine."""
 
 import contextlib
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,7 @@ STEAL: Final = 7
 
 MAX_GROWN_MIB = 30
 """An allocator keeps some of what it has seen; what keeps all that an endpoint sends does not stop there."""
+PEAK, IN_USE = "VmHWM", "VmRSS"
 FORGET_THE_PEAK = "5"
 """What Linux takes in `clear_refs` for this; see proc(5)."""
 
@@ -215,20 +217,26 @@ class Watched:
     """A process from now on."""
 
     def __init__(self, child: Child) -> None:
+        self._pid = child.pid
         self._log = child.log
         self._logged = child.log.stat().st_size
-        self._folder = Path(f"/proc/{child.pid}")
-        (self._folder / "clear_refs").write_text(FORGET_THE_PEAK)
-        self._before = self._peak_mib()
+        Path(f"/proc/{child.pid}/clear_refs").write_text(FORGET_THE_PEAK)
+        self._before = mib_of(self._pid, PEAK)
 
     def grown_mib(self) -> float:
         """Return by how much more memory it had in use at some moment than at first."""
-        return round(self._peak_mib() - self._before, 1)
+        return round(mib_of(self._pid, PEAK) - self._before, 1)
 
     def logged(self) -> str:
         return self._log.read_bytes()[self._logged :].decode(errors="replace")
 
-    def _peak_mib(self) -> float:
-        status = (self._folder / "status").read_text()
-        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
+
+def mib_of(pid: int | None, what: str) -> float:
+    """Return a size in the status of a process, 0 if it has just ended."""
+    return sum(map(int, re.findall(rf"^{what}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M))) / 1024
+
+
+def memory_of(broker: Broker) -> dict[str, int]:
+    """Return the MiB of each process that runs, by name."""
+    running = (child for child in broker.stack.supervisor if child.pid)
+    return {child.service.name: int(mib_of(child.pid, IN_USE)) for child in running}

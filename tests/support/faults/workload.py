@@ -2,11 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from typing import ClassVar
 
@@ -23,8 +22,6 @@ EVERY = 0.5
 BATCH = 5
 ANSWER_SECONDS = 0.02
 """How long endpoints take: each line has a request under way for more than half of the time."""
-
-IN_USE = "VmRSS"
 
 
 @dataclass(slots=True)
@@ -72,18 +69,6 @@ class Workload(ABC):
     def measured(self) -> dict[str, float]:
         """Return what only this kind measures."""
         return {}
-
-
-def memory_of(broker: Broker) -> Mapping[str, int]:
-    """Return the MiB of each process that runs, by name."""
-    pids = {child.service.name: child.pid for child in broker.stack.supervisor}
-    return {name: _mib(pid) for name, pid in pids.items() if pid}
-
-
-def _mib(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    found = [int(line.split()[1]) for line in status if line.startswith(IN_USE)]
-    return sum(found) // 1024
 
 
 @dataclass(frozen=True, slots=True)
