@@ -284,7 +284,7 @@ class CorrectBroker:
 
         Of a KEYED subscriber that is what is next of some ordering key.
         """
-        seen = [one for one in self.history.deliveries if self._may_go(one)]
+        seen = [one for one in self.history.deliveries if self._is_sending(one) and self._is_there(one)]
         apart = [one for one in seen if one.apart]
         if apart and self._random.random() < 0.5:
             return self._random.choice(apart)
@@ -303,25 +303,20 @@ class CorrectBroker:
         self._deferred_next = bool(taken and taken.due_at is None)
         return taken
 
-    def _may_go(self, one: WaitingDelivery) -> bool:
-        return self._is_sending(one) and self._is_there(one)
-
     def _is_there(self, one: WaitingDelivery) -> bool:
         is_due = max(one.due_at or 0.0, one.begins_at, one.committed_at) <= self._now
         return is_due and not one.held and one.status == "PENDING"
 
     def _is_sending(self, one: WaitingDelivery) -> bool:
         """Return whether its subscription is sent to; a suspended one sends its oldest delivery now and then."""
-        if {None, one.subscription_id} & (self._inactive | self._fetched) or self._is_filled(one):
+        is_filled = self._filled_at is not None and one.subscription_id == self._new
+        if is_filled or {None, one.subscription_id} & (self._inactive | self._fetched):
             return False
         return one.subscription_id not in self._suspended or (not one.apart and self._is_tried(one))
 
     def _is_fetchable(self, one: WaitingDelivery) -> bool:
         is_active = not self._inactive & {None, one.subscription_id}
         return is_active and one.subscription_id in self._fetched and self._is_there(one)
-
-    def _is_filled(self, one: WaitingDelivery) -> bool:
-        return self._filled_at is not None and one.subscription_id == self._new
 
     def _is_tried(self, one: WaitingDelivery) -> bool:
         its = (other for other in self.history.deliveries if other.subscription_id == one.subscription_id)
