@@ -115,7 +115,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
 
 @pytest.mark.lengthy
 def test_deliveries_go_on_under_a_snapshot_and_during_a_backup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(horizon, "FOLLOW_SECONDS", 0.5)
+    monkeypatch.setattr(horizon, "WARM_SECONDS", 0.5)
     bench = replace(bench, options=replace(bench.options, minutes=0.0, rate=0.0))
     found = values(horizon.run(bench, subscribers=3, rates=(40.0,), seconds=5.0))
     assert min(found[f"delivered, {phase}, 40/s"] for phase in ("clean", "held", "dumped")) > 0
@@ -145,17 +145,36 @@ def test_single_events_with_keys_are_published_over_few_and_over_many_connection
 
 
 @pytest.mark.lengthy
+@pytest.mark.parametrize(
+    ("run", "names"),
+    [
+        pytest.param(partial(publish.run_steady, subscribers=3), ["delivered_200", "delivered_50"], id="steady"),
+        pytest.param(
+            partial(publish.run_pipelined, subscribers=3), ["accepted p95", "health check p95"], id="pipelined"
+        ),
+        pytest.param(
+            partial(topic.run_scripts, subscribers=3, hostile=2, per_second=30),
+            [*(f"delivered, {what}" for what in ("alone", "beside", "scripted, beside")), "p99, beside / alone"],
+            id="scripts",
+        ),
+        pytest.param(
+            partial(retries.run, subscribers=3, count=300, pause_seconds=0.2, parts=1, rounds=1),
+            [
+                *(f"delivered, {what} retry lanes" for what in ("empty", "waiting", "due")),
+                *(f"retried in retry lanes, {what} retry lanes" for what in ("waiting", "due")),
+                "waiting retry lanes / empty retry lanes",
+            ],
+            marks=pytest.mark.behaviour("5.3"),
+            id="retrying",
+        ),
+    ],
+)
 @measured_for([3.0])
-def test_single_events_are_published_at_two_rates(bench: Bench) -> None:
-    found = values(publish.run_steady(bench, subscribers=3))
-    assert min(found["delivered_200"], found["delivered_50"]) > 0
-
-
-@pytest.mark.lengthy
-@measured_for([3.0])
-def test_publishes_and_health_checks_are_answered_beside_connections_that_read_nothing(bench: Bench) -> None:
-    found = values(publish.run_pipelined(bench, subscribers=3))
-    assert min(found["accepted p95"], found["health check p95"]) > 0
+def test_each_variant_of_a_scenario_is_measured(
+    bench: Bench, run: Callable[[Bench], Outcome], names: list[str]
+) -> None:
+    found = values(run(bench))
+    assert min(found[name] for name in names) > 0
 
 
 @pytest.mark.lengthy
@@ -180,23 +199,6 @@ def test_an_idle_broker_has_costs_a_second_and_as_many_subscribers_as_it_says(be
 def test_hanging_endpoints_do_not_count(bench: Bench) -> None:
     found = values(topic.run_hanging(bench, subscribers=4, hanging=2, per_second=40, min_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
-
-
-@pytest.mark.lengthy
-def test_endless_scripts_do_not_count(bench: Bench) -> None:
-    found = values(topic.run_scripts(bench, subscribers=3, hostile=2, per_second=30))
-    assert all(found[f"delivered, {what}"] > 0 for what in ("alone", "beside", "scripted, beside"))
-    assert found["p99, beside / alone"] > 0
-
-
-@pytest.mark.lengthy
-@pytest.mark.behaviour("5.3")
-@measured_for([3.0])
-def test_deliveries_are_measured_beside_retry_lanes(bench: Bench) -> None:
-    found = values(retries.run(bench, subscribers=3, count=300, pause_seconds=0.2, parts=1, rounds=1))
-    assert all(found[f"delivered, {what} retry lanes"] > 0 for what in ("empty", "waiting", "due"))
-    assert all(found[f"retried in retry lanes, {what} retry lanes"] > 0 for what in ("waiting", "due"))
-    assert found["waiting retry lanes / empty retry lanes"] > 0
 
 
 @pytest.mark.lengthy
