@@ -17,10 +17,9 @@ from analytics.pipeline import tables
 from broker_client import Message
 from broker_project.stack.demo import cast, demo
 from broker_project.stack.demo.cast import Cast, SampleEndpoint
-from broker_project.stack.demo.demo import WHERE_TO_LOOK
+from broker_project.stack.demo.demo import WHERE_TO_LOOK, Summary, figures_of
 from broker_project.stack.demo.events import KINDS, RECEIVERS, event, price_of
 from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
-from broker_project.stack.demo.summary import Summary, figures_of
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.load.exchanges import Call, Exchange, Published, read_log, write_log
 from broker_project.stack.load.management_client import Management

@@ -1,5 +1,5 @@
 """`./broker demo`: sample publishers and receivers around a real stack, and a verdict from their own records.
 
 In reading order: `events` (subscribers and sample events), `cast` (publishers, endpoints, mailbox readers),
-`mailbox_reader`, `verdict`, `summary` (what the broker's summaries say), `demo` (the command).
+`mailbox_reader`, `verdict`, `demo` (the command, and what the broker's summaries say).
 """
