@@ -19,9 +19,11 @@ MAX_DAYS = 36_500
 """A hundred years."""
 MIN_CHARACTERS, MIN_DIFFERENT = 50, 5
 """Of a secret key; Django's own minimum."""
-WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
+ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?")
+WEB_ADDRESS = re.compile(ORIGIN.pattern + r"(/[^\s?#]*)?")
 HOST_NAME = re.compile(r"\.?[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*|\[[0-9A-Fa-f:.]+\]")
-"""As requests name one, without a port; behind a dot, with all below it."""
+"""As requests name one, without a port; behind a dot, with all below it. No wildcard: links would lead to any host."""
+ANYTHING = re.compile(r".*", re.DOTALL)
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
 """A login with a password: a colon before the path that is not followed by a port."""
@@ -138,23 +140,10 @@ def networks(name: str, default: str) -> tuple[Network, ...]:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.") from None
 
 
-def listed(name: str, default: Sequence[str] = ()) -> list[str]:
-    """Return values that are separated by commas, without the blanks around them."""
-    return [one.strip() for one in env.list(name, default=[*default])]
-
-
-def hosts(name: str, default: list[str]) -> list[str]:
-    """Return host names. The wildcard is refused: links would lead to any host that a request names."""
-    value = listed(name, default)
-    if not all(map(HOST_NAME.fullmatch, value)):
-        raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
-    return value
-
-
-def origins(name: str) -> list[str]:
-    """Return a comma-separated list of origins: http or https URLs without a path."""
-    value = listed(name)
-    if any((found := WEB_ADDRESS.fullmatch(one)) is None or found[3] for one in value):
+def listed(name: str, pattern: re.Pattern[str], default: Sequence[str] = ()) -> list[str]:
+    """Return values that are separated by commas, without the blanks around them, each of which matches `pattern`."""
+    value = [one.strip() for one in env.list(name, default=[*default])]
+    if not all(map(pattern.fullmatch, value)):
         raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
     return value
 

@@ -12,14 +12,16 @@ from analytics.alert_rules import AlertThresholds
 from broker_project.core.cores import usable_cores
 from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
+    ANYTHING,
     COLOR,
+    HOST_NAME,
     JAVA_MEMORY,
     MAX_DAYS,
+    ORIGIN,
     PERCENT,
     SPARK_MASTER_URL,
     database,
     env,
-    hosts,
     hosts_of,
     lake,
     listed,
@@ -27,7 +29,6 @@ from broker_project.environment import (
     networks,
     number,
     one_of,
-    origins,
     redis_address,
     secret,
     switch,
@@ -43,13 +44,13 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, which has no TLS."""
 SECRET_KEY = text("BROKER_SECRET_KEY") if DEVELOPMENT else secret("BROKER_SECRET_KEY")
-SECRET_KEY_FALLBACKS = listed("BROKER_SECRET_KEY_FALLBACKS")
+SECRET_KEY_FALLBACKS = listed("BROKER_SECRET_KEY_FALLBACKS", ANYTHING)
 """Former secret keys, newest first. Values that were encrypted or signed with them stay valid."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
 """Base of callback URLs. Empty: callbacks are not available."""
 FLOWER_URL = web_address("BROKER_FLOWER_URL", default="")
 """Address of Flower, to which the dashboard links. Empty: it does not."""
-PORTAL_ORIGINS = origins("BROKER_PORTAL_ORIGINS")
+PORTAL_ORIGINS = listed("BROKER_PORTAL_ORIGINS", ORIGIN)
 """Origins whose pages may show the portal in a frame."""
 PORTAL_COLOR = matching("BROKER_PORTAL_COLOR", COLOR, default="#1d4ed8")
 """Colour of the portal's head and buttons."""
@@ -57,7 +58,7 @@ PORTAL_LOGO = web_address("BROKER_PORTAL_LOGO", default="")
 """Address of the image in the portal's head. Empty: no image."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
 """Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
-ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
+ALLOWED_HOSTS = [*listed("BROKER_ALLOWED_HOSTS", HOST_NAME, ["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
 """Name of this worker process in its leases. A restart under the same name takes them over at once."""

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ WRONG = [
     ("BROKER_ALLOWED_HOSTS", "broker.example.org."),
     ("BROKER_ALLOWED_HOSTS", "127.0.0.1,::1"),
     ("BROKER_SECOND_FACTOR", "yes"),
+    ("BROKER_PORTAL_ORIGINS", "https://app.example.org,https://admin.example.org/"),
     ("BROKER_PROXIES", "proxy.example.org"),
     ("BROKER_PROXIES", "10.0.0.1/8"),
     ("BROKER_PUBLIC_URL", "broker.example.org"),
@@ -129,13 +131,10 @@ def test_manage_prints_only_the_error_line() -> None:
         (lambda name: environment.switch(name, default=True), "", True),
         (lambda name: environment.switch(name, default=True), "no", False),
         (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, "local[1]"), "", "local[1]"),
-        (
-            lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""),
-            "spark://a:1,b:1",
-            "spark://a:1,b:1",
+        *(
+            (partial(environment.matching, pattern=environment.SPARK_MASTER_URL, default=""), master, master)
+            for master in ("spark://a:1,b:1", "local[*]", "yarn")
         ),
-        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "local[*]", "local[*]"),
-        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "yarn", "yarn"),
         (environment.lake, "", ""),
         (environment.lake, "/var/lib/lake:1@home", "/var/lib/lake:1@home"),
         (environment.lake, "s3a://bucket/lake:1@home", "s3a://bucket/lake:1@home"),
@@ -153,9 +152,9 @@ def test_manage_prints_only_the_error_line() -> None:
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "https://Host/x", ["host"]),
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
-        (lambda name: environment.hosts(name, []), "a.example, .b.example,[::1]", ["a.example", ".b.example", "[::1]"]),
-        (lambda name: environment.hosts(name, ["localhost"]), "", []),
-        (environment.listed, "former, older", ["former", "older"]),
+        (partial(environment.listed, pattern=environment.HOST_NAME), "a, .b.org,[::1]", ["a", ".b.org", "[::1]"]),
+        (partial(environment.listed, pattern=environment.HOST_NAME, default=["localhost"]), "", []),
+        (partial(environment.listed, pattern=environment.ANYTHING), "former, older", ["former", "older"]),
     ],
 )
 def test_valid_value_is_read(
