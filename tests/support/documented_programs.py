@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import requests
 
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
+from broker_project.stack.ports import any_free
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def running_receiver(page: str, **environment: str) -> Iterator[str]:
     """Run the only Python program of a page, which receives requests at port 9000, at another port; give its URL."""
     (code,) = re.findall(r"```python\n(.+?)```", (DOCS / page).read_text(), re.DOTALL)
-    port = free_port()
+    port = any_free()
     program = [
         sys.executable,
         "-c",
@@ -35,12 +35,6 @@ def running_receiver(page: str, **environment: str) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def is_listening(url: str) -> bool:

@@ -13,11 +13,12 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from broker_project.stack.load.wait import wait_until
+from broker_project.stack.ports import any_free
 from subscriptions.models import EventKind, EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
 from tests.support.api import Answer
-from tests.support.documented_programs import free_port, is_listening
+from tests.support.documented_programs import is_listening
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("calls")]
 
@@ -102,7 +103,7 @@ def test_new_names_take_the_permission_to_add_them() -> None:
 def test_a_pasted_receiver_takes_the_test_event_and_a_signed_request(admin: Client, title: str, tmp_path: Path) -> None:
     if title == "Node.js" and not shutil.which("node"):
         pytest.skip("Node.js is not installed")
-    port = free_port()
+    port = any_free()
     page = admin.post(PAGE, {**FORM, "endpoint": f"PUT:http://127.0.0.1:{port}/it's?a=1&b=2"})
     sending = f"/admin/subscriptions/subscription/{Subscription.objects.get().pk}/send_test_event/"
     refused = admin.post(sending)
