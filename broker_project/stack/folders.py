@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import secrets
@@ -99,7 +100,8 @@ class StackSettings:
         if wanted and is_free(wanted):
             return int(self.store(name, str(wanted)))
         near = range(wanted + 1, min(wanted + 100, MAX_PORT) + 1) if preferred else ()
-        port = next(filter(is_free, near), 0) or any_free()
+        others = self._values.values()  # those servers may not listen yet
+        port = next(one for one in itertools.chain(near, iter(any_free, 0)) if str(one) not in others and is_free(one))
         if preferred:
             self._say(f"port {wanted} for {name} is taken by another program: using {port}")
         return int(self.store(name, str(port)))

@@ -110,6 +110,14 @@ def test_another_port_is_held_if_a_program_takes_the_chosen_one_meanwhile(
         assert held.getsockname()[1] == kept.chosen_port("Flower") != chosen
 
 
+def test_two_servers_of_a_stack_get_two_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = any_free(), any_free()
+    found = iter([one, one, other])
+    monkeypatch.setattr(folders, "any_free", lambda: next(found))
+    kept = StackSettings(tmp_path / "stack.json", print)
+    assert (kept.port("PostgreSQL"), kept.port("Redis")) == (one, other)
+
+
 def test_port_is_outside_the_ephemeral_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ephemeral = tmp_path / "ip_local_port_range"
     ephemeral.write_text("17000\t60999\n")
