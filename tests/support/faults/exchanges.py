@@ -93,26 +93,23 @@ def under_way(line: Sequence[Exchange], fault: Fault) -> Sequence[Exchange]:
     return line[before - was_last : after + was_on_its_way]
 
 
-def explained(line: Sequence[Exchange], faults: Collection[Fault]) -> list[list[Copy]]:
-    """Return the copies in a line that each of the faults explains."""
-    copies = [*extra_copies(line)]
+def causes(line: Sequence[Exchange], faults: Collection[Fault]) -> list[list[int]]:
+    """Return which of the faults explain each copy in a line, by their places."""
     seen = [(fault, under_way(line, fault)) for fault in faults]
-    return [[copy for copy in copies if copy.is_explained_by(fault, requests)] for fault, requests in seen]
+    return [
+        [place for place, (fault, requests) in enumerate(seen) if copy.is_explained_by(fault, requests)]
+        for copy in extra_copies(line)
+    ]
 
 
 def max_copies_of_a_fault(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
     """Return the most copies that one fault must have cost: what several came upon, any of them may have cost."""
-    causes: defaultdict[int, list[int]] = defaultdict(list)
-    for number, copies in enumerate(explained(line, faults)):
-        for copy in copies:
-            causes[id(copy.request)].append(number)
-    return min_blame([*causes.values()])
+    return min_blame([*filter(None, causes(line, faults))])
 
 
 def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
     """Count the copies that no fault explains."""
-    requests = {id(copy.request) for copies in explained(line, faults) for copy in copies}
-    return sum(id(copy.request) not in requests for copy in extra_copies(line))
+    return sum(not of_copy for of_copy in causes(line, faults))
 
 
 def overlapping(line: Sequence[Exchange]) -> int:

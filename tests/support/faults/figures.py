@@ -169,7 +169,7 @@ def figures_of_concurrent(
     pairs = [*extra_job_copies(requests)]
     return replace(
         counted(events, begun, requests, [copy for copy, _ in pairs]),
-        not_under_way=len(unexplained_job_copies(requests, faults)),
+        not_under_way=unexplained_job_copies(pairs, faults),
         unfinished=unfinished,
         max_per_line=len(pairs),
         max_per_fault=max_job_copies_of_a_fault(pairs, faults),
@@ -214,7 +214,7 @@ def figures_of_lanes(
         lost=len(events.keys() - accepted - {*doomed}),
         unexpected=all_counted.unexpected + len(accepted & {*doomed}),
         inverted=out_of_order(own, events),
-        not_under_way=unexplained(own, faults) + len(unexplained_job_copies(apart, faults)),
+        not_under_way=unexplained(own, faults) + unexplained_job_copies(pairs, faults),
         overlapping=overlapping(own) + overlapping(apart),
         misnumbered=misnumbered(own),
         unfinished=unfinished,
@@ -233,31 +233,32 @@ def extra_job_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, E
             taken[one.number] = one
 
 
-def was_under_way(request: Exchange, fault: Fault) -> bool:
-    """Return whether a request may have been sent and not yet settled during the fault."""
-    return request.at <= fault.ended + TRAVEL_SECONDS and may_be_unsettled(request, fault)
+def causes_of_job_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> Iterator[list[int]]:
+    """Yield which of the faults explain each copy: what it repeats may have been sent and not yet settled then."""
+    for copy, repeated in copies:
+        yield [
+            place
+            for place, fault in enumerate(faults)
+            if copy.at > fault.begun
+            and repeated.at <= fault.ended + TRAVEL_SECONDS
+            and may_be_unsettled(repeated, fault)
+        ]
 
 
-def unexplained_job_copies(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:
-    """Return the copies of what was not under way when something was broken, and print them."""
-    found = [
-        (copy, repeated)
-        for copy, repeated in extra_job_copies(requests)
-        if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults)
-    ]
-    for copy, repeated in found:
-        before = [fault for fault in faults if fault.begun < copy.at]
-        print(f"no fault explains {copy}, a copy of {repeated}; those before: {before[-3:]}")
-    return [copy for copy, _ in found]
+def unexplained_job_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Count and print the copies of what was not under way when something was broken."""
+    count = 0
+    for (copy, repeated), causes in zip(copies, causes_of_job_copies(copies, faults), strict=True):
+        if not causes:
+            before = [fault for fault in faults if fault.begun < copy.at]
+            print(f"no fault explains {copy}, a copy of {repeated}; those before: {before[-3:]}")
+            count += 1
+    return count
 
 
 def max_job_copies_of_a_fault(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
     """Return the most copies that one fault must have cost, of what comes in no order."""
-    causes = (
-        [n for n, fault in enumerate(faults) if copy.at > fault.begun and was_under_way(repeated, fault)]
-        for copy, repeated in copies
-    )
-    return min_blame([*filter(None, causes)])
+    return min_blame([*filter(None, causes_of_job_copies(copies, faults))])
 
 
 def max_job_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
@@ -285,7 +286,7 @@ def figures_of_jobs(
     accepted = {one.number for one in requests if one.status == 200}
     return replace(
         counted(acknowledged, begun, requests, [copy for copy, _ in copies]),
-        not_under_way=len(unexplained_job_copies(requests, faults)) if faults else 0,
+        not_under_way=unexplained_job_copies(copies, faults) if faults else 0,
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,
         max_per_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
