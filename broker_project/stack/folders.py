@@ -110,7 +110,7 @@ class StackSettings:
         """Return the port that a running stack has chosen; raise `StackError` if it has not yet."""
         if port := self._stored_port(name):
             return port
-        raise StackError(f"the stack in {self.folder} is still starting: try again when it is there")
+        raise StackError(f"the stack in {self.folder} is still starting: try again in a few seconds")
 
     def _stored_port(self, name: str) -> int:
         """Return the stored port, 0 if there is none; raise `ImproperlyConfigured` if it cannot be one."""

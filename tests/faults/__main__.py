@@ -127,15 +127,11 @@ def list_of_cases() -> list[str]:
 def parser() -> argparse.ArgumentParser:
     """Return what the command understands."""
     made = argparse.ArgumentParser("./broker faults", description="Break a running broker, and judge by logs alone.")
-    made.add_argument("case", nargs="*", help="only these, in this order; queue/* are all that begin so")
+    made.add_argument("case", nargs="*", help="only these, in this order; 'queue/*': all that begin so")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every case there")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write them there as tables")
-    made.add_argument(
-        "--seconds", type=float, default=Random.seconds, metavar="N", help="how long `random` breaks things"
-    )
-    made.add_argument(
-        "--seed", type=int, default=Random.seed, metavar="N", help="what decides what `random` breaks when"
-    )
+    made.add_argument("--seconds", type=float, default=Random.seconds, metavar="N", help="how long `random` lasts")
+    made.add_argument("--seed", type=int, default=Random.seed, metavar="N", help="what `random` breaks follows from it")
     made.add_argument("--list", action="store_true", help="print the names of the cases")
     return made
 
