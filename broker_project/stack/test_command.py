@@ -173,14 +173,8 @@ PRODUCTION_SETTINGS = {
 
 
 SCAN = (
-    "-I",
-    str(SEMGREP / "bin" / "semgrep"),
-    "scan",
-    "--metrics=off",
-    "--disable-version-check",
-    "--quiet",
-    "--strict",
-    "--jobs=1",
+    *("-I", str(SEMGREP / "bin" / "semgrep"), "scan", "--quiet", "--strict", "--jobs=1"),
+    *("--metrics=off", "--disable-version-check"),
 )
 
 
