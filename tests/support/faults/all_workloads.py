@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
 
 import psycopg
 import requests
@@ -18,9 +17,9 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.faults.audit import Made, Since
 from tests.support.faults.calls import called
 from tests.support.faults.endpoints import note_stored
-from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
+from tests.support.faults.fault_plans import Breakage, Step, steps
 from tests.support.faults.figures import Figures
-from tests.support.faults.load import loaded
+from tests.support.faults.load import Load, loaded
 from tests.support.faults.mailbox_load import mailbox_loaded
 from tests.support.faults.other_workloads import MailboxWorkload, QueueWorkload, callbacks_to
 from tests.support.faults.queue_load import queue_loaded
@@ -62,6 +61,12 @@ class AllWorkloads:
     by_kind: dict[str, Workload] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
     """The subscribers of each kind."""
+    load: Load = field(init=False)
+    """Of all that is published to topics."""
+
+    def context(self, seed: str) -> FaultContext:
+        """Return where something is to be broken; the seed decides which process it hits."""
+        return FaultContext(self.broker, self.load, self.faults, dice(seed))
 
     def start(self) -> None:
         """Let workloads go on from now."""
@@ -127,7 +132,7 @@ def _made(workloads: AllWorkloads, folder: Path, until_the_end: ExitStack) -> It
     """Yield one kind of work after the other, each with subscribers of its own."""
     broker, receiver, faults = workloads.broker, workloads.receiver, workloads.faults
     enter = until_the_end.enter_context
-    load = enter(loaded(broker, receiver))
+    load = workloads.load = enter(loaded(broker, receiver))
     load.faults = faults.all
     yield TopicWorkload(load)
     yield ConcurrentWorkload.of(load)
@@ -157,20 +162,13 @@ class Outcome:
     """Its share of the time that it took for all kinds."""
 
 
-def context_of(workloads: AllWorkloads, random: Random) -> FaultContext:
-    """Return where something is to be broken."""
-    topic = workloads.by_kind[TopicWorkload.kind]
-    assert isinstance(topic, TopicWorkload)
-    return FaultContext(workloads.broker, topic.load, workloads.faults, random)
-
-
 def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
     """Break it once; return what became of each kind."""
     begun = time.monotonic()
     with all_workloads(broker, receiver, folder) as workloads:
         workloads.start()
         cold = workloads.go_on()
-        context = context_of(workloads, dice(breakage.name))
+        context = workloads.context(breakage.name)
         context.load.note_fault()
         breakage.happen(context, breakage.seconds)
         stuck, left = workloads.go_on(), workloads.stop()
@@ -267,13 +265,10 @@ class RandomFaults:
         self.steps += 1
         self._said.append(str(step))
         self.happened.update(fault.breakage.name for fault in step.faults)
-        context = context_of(self.workloads, dice(""))
-        for happening in [THREADS.submit(happen, context, fault) for fault in step.faults]:
+        happenings = [
+            THREADS.submit(one.breakage.happen, self.workloads.context(one.seed), one.seconds) for one in step.faults
+        ]
+        for happening in happenings:
             if problem := happening.exception():
                 self.problems.append(f"{step}: {problem!r}")
                 self._said.append(f"that failed: {problem!r}")
-
-
-def happen(context: FaultContext, fault: Fault) -> None:
-    """Break one thing; the fault's seed decides which process it hits."""
-    fault.breakage.happen(replace(context, random=dice(fault.seed)), fault.seconds)
