@@ -174,7 +174,7 @@ def _fetched(found: Sequence[Sequence[Any]]) -> list[FetchedMessage]:
         if message[0] is None:
             log.error("mailboxes.message_missing", delivery_id=facts[0])
             continue
-        fetched.append(FetchedMessage(*facts, in_payload_format(content_of(*message), output, {})))
+        fetched.append(FetchedMessage(*facts, content=in_payload_format(content_of(*message), output, {})))
     return fetched
 
 

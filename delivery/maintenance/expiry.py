@@ -53,7 +53,8 @@ locked AS MATERIALIZED (
     )
 },
 let_pass AS (
-  DELETE FROM delivery_hold h USING gone g WHERE g.subscription_id IS NULL AND h.delivery_id = ANY (ARRAY[g.id])),{END_GROUPS}
+  DELETE FROM delivery_hold h USING gone g
+   WHERE g.subscription_id IS NULL AND h.delivery_id = ANY (ARRAY[g.id])),{END_GROUPS}
 SELECT count(*) FROM gone
 """
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and

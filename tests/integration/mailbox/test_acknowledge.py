@@ -68,7 +68,7 @@ def hand_out_again(wanted: Subscription) -> None:
 
 
 def newest_receipts() -> list[Receipt]:
-    return [Receipt(*ids) for ids in Delivery.objects.values_list("pk", "fetch_id")]
+    return [Receipt(pk, fetch_id or 0) for pk, fetch_id in Delivery.objects.values_list("pk", "fetch_id")]
 
 
 def forget_and_hand_out_again(wanted: Subscription) -> None:
