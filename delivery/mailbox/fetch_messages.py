@@ -169,12 +169,12 @@ def fetch(mailbox: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:
 def _fetched(found: Sequence[Sequence[Any]]) -> list[FetchedMessage]:
     """Return the messages; one without content, which should not exist, is left to time out."""
     fetched: list[FetchedMessage] = []
-    for _, _, *columns in found:
-        facts, (_, output, *message) = columns[:7], columns[7:]
+    for _, _, delivery_id, fetch_id, earlier, subscription_id, until, seconds, unsure, _, output, *message in found:
         if message[0] is None:
-            log.error("mailboxes.message_missing", delivery_id=facts[0])
+            log.error("mailboxes.message_missing", delivery_id=delivery_id)
             continue
-        fetched.append(FetchedMessage(*facts, content=in_payload_format(content_of(*message), output, {})))
+        content = in_payload_format(content_of(*message), output, {})
+        fetched.append(FetchedMessage(delivery_id, fetch_id, earlier, subscription_id, until, seconds, unsure, content))
     return fetched
 
 
