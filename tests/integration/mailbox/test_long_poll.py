@@ -58,7 +58,7 @@ def polls() -> Iterator[WaitingPolls]:
 
 
 def poll(pulled: Subscription, polls: WaitingPolls, **options: Any) -> PollResult:
-    terms = {"max_messages": 1, "wait_seconds": PATIENCE_SECONDS, "polls": polls, **options}
+    terms: dict[str, Any] = {"max_messages": 1, "wait_seconds": PATIENCE_SECONDS, "polls": polls, **options}
     return wait_for_messages(mailbox_of(pulled.subscriber), **terms)
 
 
