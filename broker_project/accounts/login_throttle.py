@@ -108,3 +108,8 @@ def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> LoginT
     """Return the tries that a request adds to."""
     name = ((credentials or {}).get("username") or "")[:MAX_NAME]
     return LoginTries(name, client_prefix(request.META.get("REMOTE_ADDR", "")) or None)
+
+
+def delete_old_tries() -> None:
+    """Delete tries that no longer count."""
+    AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - PAUSE).delete()
