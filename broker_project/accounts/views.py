@@ -195,10 +195,10 @@ def change_password(request: HttpRequest) -> HttpResponse:
 def _is_password(request: HttpRequest, given: str) -> bool:
     """Tell whether this is the user's password; a wrong one counts as a failed login, the right one ends the count."""
     credentials = {"username": _user(request).get_username()}
-    if authenticate(request, password=given, **credentials) != request.user:
-        return False
-    tries_of(request, credentials).reset()
-    return True
+    is_right = authenticate(request, password=given, **credentials) == request.user
+    if is_right:
+        tries_of(request, credentials).reset()
+    return is_right
 
 
 def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
