@@ -253,7 +253,7 @@ def test_a_look_that_takes_long_counts_and_is_logged(monkeypatch: pytest.MonkeyP
     fails_to_summarize(factories.subscription())
     with capture_logs() as logged:
         assert look() == [(alerts.FIRING, AlertName.SUMMARY_FAILED)]
-    assert [one["event"] for one in logged] == ["alerts.look_was_slow"]
+    assert "alerts.look_was_slow" in {one["event"] for one in logged}
 
 
 @pytest.mark.behaviour("11.8")

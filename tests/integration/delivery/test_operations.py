@@ -433,8 +433,8 @@ def test_all_that_a_filter_finds_is_counted_and_then_acted_on(
         (state,) = re.findall('name="state" value="([^"]+)"', answer.text)
     assert (answer["Location"], broker.statuses(filtered).count("HELD")) == (listed, 1)
     assert Delivery.objects.get(status="HELD") == Delivery.objects.filter(subscription=filtered).latest("pk")
-    assert admin.get(f"{address}&idempotency_key=%00").status_code == 400
     assert "Released: 5 deliveries." in admin.get(listed).text
+    assert admin.get(f"{address}&idempotency_key=%00").status_code == 400
     assert admin.get(address.partition("?")[0])["Location"].endswith("/delivery/?")
 
 

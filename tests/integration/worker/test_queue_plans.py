@@ -242,7 +242,7 @@ def test_sending_reads_no_other_groups(
 
 def test_counting_a_senders_groups_is_limited(group: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
     with explained_statements(monkeypatch) as statements:
-        assert {one.line.deferred for one in senders()} == {1_000}
+        assert {one.line.delayed for one in senders()} == {1_000}
         assert client_of().get("/api/v1/senders").status_code == 200
         line = Line.objects.get(sender=3)
         assert client_of_admin().get(reverse("admin:delivery_line_change", args=[line.pk])).status_code == 200
