@@ -37,20 +37,16 @@ TOO_LATE: Final = "the time for it was over before it could be sent"
 LEASE_ENDED: Final = "its line's lease ended before an answer came"
 ABANDONED: Final = -1
 """In place of libcurl's error, where the lease has ended."""
-
 OK: Final[int] = pycurl.PREREQFUNC_OK
 ABORT: Final[int] = pycurl.PREREQFUNC_ABORT
 REFUSE: Final = -1
-
 FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 BAD: Final[int] = pycurl.SOCKET_BAD
-
 MAX_VALUE_CHARACTERS: Final = 1024
 """A value that is longer counts as none."""
 RETRY_AFTER: Final = "Retry-After"
 MAX_RETRY_AFTER_CHARACTERS: Final = 64
 """No number of seconds and no date is longer."""
-
 Ends = tuple[str, int, str, int]
 """Local address and port of a connection, and remote ones: several connections may have one local port."""
 
@@ -324,7 +320,8 @@ class Transfer:
         was_sent = self.handle.getinfo(pycurl.REQUEST_SIZE) > 0
         is_refused = not was_sent and not self.has_allowed and bool(self.refused_addresses)
         ours = self._address_refused() if is_refused else "" if was_sent or self.has_allowed else self.socket_failure
-        theirs = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
+        plain = "".join(filter(str.isprintable, text))[:500]
+        theirs = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else plain
         return RequestNotCompleted(
             self.refused or ours or theirs or f"libcurl error {number}",
             was_sent=was_sent,
@@ -371,10 +368,6 @@ def new_handle() -> Any:
     handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
     handle.setopt(pycurl.CAINFO, certifi.where())
     return handle
-
-
-def _plain(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())[:500]
 
 
 def values_in(head: bytes, names: Collection[str]) -> dict[str, str]:
