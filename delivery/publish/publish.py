@@ -5,7 +5,7 @@ with it costs the others nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -302,17 +302,28 @@ def _routed(
     for one in checked:
         one.routes = [*islice(routes, len(one.new))]
         with one.refusable():
-            if len(progress) > 1 and any(message.work.is_used_up for message in one.new.values()):
-                raise TakesLong
-            if one.deliveries > terms.max_deliveries:
-                raise TooManyDeliveries(one.deliveries, terms.max_deliveries)
-            if len(progress) > 1 and one.deliveries > left:
-                raise TakesLong
-            one.share_work(1)
-            number = sum(1 for route in one.routes if route.matches)
-            opened[one] = rooms.enter_context(room_for(number, publisher_id=one.publisher_id, limit=one.max_open))
+            opened[one] = rooms.enter_context(_room_of(one, terms, left if len(progress) > 1 else None))
             left -= one.deliveries
     return opened
+
+
+def _room_of(one: _Progress, terms: PublishTerms, left: int | None) -> AbstractContextManager[set[int]]:
+    """Return a reservation for the new messages that have deliveries; see `room_for`.
+
+    `left` is how many deliveries it may become beside other publications; None: there are no others.
+
+    Raises:
+        TooManyDeliveries, TakesLong: see `_routed`.
+    """
+    if left is not None and any(message.work.is_used_up for message in one.new.values()):
+        raise TakesLong
+    if one.deliveries > terms.max_deliveries:
+        raise TooManyDeliveries(one.deliveries, terms.max_deliveries)
+    if left is not None and one.deliveries > left:
+        raise TakesLong
+    one.share_work(1)
+    number = sum(1 for route in one.routes if route.matches)
+    return room_for(number, publisher_id=one.publisher_id, limit=one.max_open)
 
 
 def dry_run(message: NewMessage, terms: PublishTerms, *, max_open: int | None) -> Route | Accepted:
