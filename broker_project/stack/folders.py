@@ -113,7 +113,7 @@ class StackSettings:
         raise StackError(f"the stack in {self.folder} is still starting: try again in a few seconds")
 
     def _stored_port(self, name: str) -> int:
-        """Return the stored port, 0 if there is none; raise `ImproperlyConfigured` if it cannot be one."""
+        """Return the stored port, or 0 if there is none; raise `ImproperlyConfigured` for a value that is no port."""
         text = self._values.get(name, "0")
         with contextlib.suppress(ValueError):
             if 0 <= int(text) <= MAX_PORT:

@@ -210,7 +210,7 @@ def _term(node: OneOf | Like | IsNull | HasKey) -> Test:
     match node:
         case OneOf(path, options):
             chosen = frozenset(_constant(option, path) for option in options)
-            longest = max(map(len, chosen))  # what is longer is none of them, and takes long to be hashed
+            longest = max(map(len, chosen))  # a longer value is none of them: hashing it would only cost time
             test = _with_constant(_side(path), lambda value, among: len(value) <= longest and value in among, chosen)
         case Like(path, pattern):
             test = _like(path, pattern.text)

@@ -88,7 +88,7 @@ class UniqueItems:
 
 
 class Enum:
-    """The keyword `enum` where it has fractions: that of `jsonschema_rs` reads each anew for every comparison."""
+    """The keyword `enum` where an option is a fraction: `jsonschema_rs` parses fractions anew for each comparison."""
 
     def __init__(self, _schema: dict[str, Any], options: list[Any], _path: list[str | int]) -> None:
         self._texts = {*map(_canonical, exact_json(json.dumps(options)))}

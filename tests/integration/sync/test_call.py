@@ -154,7 +154,7 @@ def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscripti
 
 @contextmanager
 def waiting_calls(receiver: Receiver, number: int, act: Callable[[], Answer]) -> Iterator[list[Answer]]:
-    """Let so many calls be made at a time, and wait for their endpoint until the block ends; yield their answers."""
+    """Make `number` calls at a time, whose endpoint answers when the block ends; yield their answers."""
     gate, calls = receiver.gate(SYNC_PATH, answer(200, b"at last")), list[Answer]()
     receiver.on(SYNC_PATH, gate)
     waiting = threading.Thread(target=in_parallel, args=(number, lambda: calls.append(act())))
