@@ -86,6 +86,13 @@ UPDATE delivery_open
 DOUBT_GROUPS: Final = "UPDATE delivery_queuegroup SET uncertain = true WHERE NOT uncertain"
 FORGET_FLOORS: Final = "DELETE FROM delivery_turnfloor"
 """Rows that were restored alone may be below them, and would be overlooked."""
+FORGET_PAGES: Final = """
+DELETE FROM delivery_pageread p USING delivery_line l WHERE l.id = p.line_id AND l.lease_until IS NULL
+"""
+"""The next claim forgets those of the epoch before, which is another one now: these would stay for ever.
+
+A line that has a lease is recovered, and needs them.
+"""
 NOTE: Final = """
 UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = database_identity(), begun_at = clock_timestamp()
 RETURNING id::text
@@ -98,6 +105,7 @@ STATEMENTS: Final = (
     DOUBT_DELIVERIES,
     DOUBT_GROUPS,
     FORGET_FLOORS,
+    FORGET_PAGES,
     FAIL.format(which="true"),
     NOTE_JUMP,
 )

@@ -20,7 +20,7 @@ from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.incarnation import MARGIN, Guard, NewestIds
 from delivery.maintenance.partitions import leaf_of, open_days, today
-from delivery.models import Delivery, Line, LineEvent, LineEventKind
+from delivery.models import Delivery, Line, LineEvent, LineEventKind, PageRead
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
@@ -131,6 +131,19 @@ def test_after_a_restore_no_floor_hides_what_waits(storage: None, wanted: Subscr
     assert broker.lines_with_due_work() == []
     call_command("after_restore")
     assert broker.lines_with_due_work() == [line.pk]
+
+
+@pytest.mark.behaviour("4.10")
+def test_after_a_restore_only_lines_that_are_recovered_have_pages(wanted: Subscription) -> None:
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.wait_until_done()
+    idle, busy = (broker.line_of(one.subscriber) for one in (wanted, subscription(event_type=wanted.event_type)))
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.crash_while_sending(busy)
+    assert {*PageRead.objects.values_list("line", flat=True)} == {idle.pk, busy.pk}
+    call_command("after_restore")
+    assert {*PageRead.objects.values_list("line", flat=True)} == {busy.pk}
 
 
 @pytest.mark.behaviour("4.10")
