@@ -47,6 +47,14 @@ def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: 
     assert [*rows] == [(IN_FLIGHT, 1, one.until, 0, None) for one in first + second]
 
 
+def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pulled: Subscription) -> None:
+    beside = mailboxes.pulled_subscription(pulled.subscriber)
+    for number in range(4):
+        publish_numbered((pulled, beside)[number % 2].event_type, 1, first=number)
+    told = [(one.content.body, one.subscription_id) for one in mailboxes.fetch_all(pulled)]
+    assert told == [(b"0", pulled.pk), (b"1", beside.pk), (b"2", pulled.pk), (b"3", beside.pk)]
+
+
 def test_one_fetch_takes_a_mebibyte_or_one_message(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetch_messages.MAX_FETCH_BYTES == 1024 * 1024
     half = b"x" * (fetch_messages.MAX_FETCH_BYTES // 2)
