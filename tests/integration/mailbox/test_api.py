@@ -105,6 +105,13 @@ def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subs
 
 
 @pytest.mark.behaviour("9.1")
+def test_a_call_that_would_wait_gets_what_is_there_at_once(reader: Client, event_type: EventType) -> None:
+    publish_numbered(event_type, 3)
+    answer = call(reader, "next", max_messages=2, wait_seconds=1).json()
+    assert ([one["body"] for one in answer["messages"]], answer["waited_seconds"]) == (["0", "1"], 0)
+
+
+@pytest.mark.behaviour("9.1")
 def test_a_call_that_may_not_wait_gets_retry_after(reader: Client) -> None:
     with ExitStack() as seats:
         for another in range(MAX_POLLS):
