@@ -79,6 +79,7 @@ def test_a_volatile_message_is_sent_once_and_not_stored(client: Client, shop: Su
     assert re.fullmatch(f"vol_[0-9a-f]{{32}}_{shop.pk}", request.headers["webhook-id"])
     assert (request.headers["broker-event-type"], request.headers["webhook-attempt"]) == (EVENT, "1")
     at = int(request.headers["webhook-timestamp"])
+    assert abs(at - timezone.now().timestamp()) < 60
     signed = factories.signature(
         key_of(shop.signing_secret), webhook_id=request.headers["webhook-id"], timestamp=at, body=body
     )
