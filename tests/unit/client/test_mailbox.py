@@ -31,6 +31,11 @@ def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> N
     assert (message.redeliveries, message.possible_duplicate) == (0, False)
 
 
+def test_nothing_there_is_no_message_and_no_time_to_come_again(mailbox: Mailbox) -> None:
+    fetched = mailbox.fetch()
+    assert (fetched.messages, fetched.retry_after) == ([], None)
+
+
 def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2")
     first, second = mailbox.fetch().messages
