@@ -48,6 +48,15 @@ def body_of(document: Any) -> bytes:
     return body
 
 
+def test_times_of_a_message_are_in_utc_and_its_time_in_flight_is_in_seconds() -> None:
+    document = read(FETCHED)
+    assert (document["published_at"], document["in_flight_until"], document["in_flight_seconds"]) == (
+        "2026-11-18T11:06:40.123000Z",
+        "2026-11-22T12:00:30Z",
+        29.75,
+    )
+
+
 @pytest.mark.behaviour("9.2")
 @pytest.mark.parametrize(
     ("redeliveries", "is_uncertain", "possible_duplicate"),
