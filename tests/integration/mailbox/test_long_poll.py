@@ -48,6 +48,8 @@ pytestmark = pytest.mark.behaviour("9.1")
 ENDPOINT = "http://127.0.0.1:9/hook"
 
 SECOND = timedelta(seconds=1)
+LONGER = 2 * PATIENCE_SECONDS
+"""What a poll waits at most: a test does not wait until it ends by itself."""
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def polls() -> Iterator[WaitingPolls]:
 
 
 def poll(pulled: Subscription, polls: WaitingPolls, **options: Any) -> PollResult:
-    terms: dict[str, Any] = {"max_messages": 1, "wait_seconds": PATIENCE_SECONDS, "polls": polls, **options}
+    terms: dict[str, Any] = {"max_messages": 1, "wait_seconds": LONGER, "polls": polls, **options}
     return wait_for_messages(mailbox_of(pulled.subscriber), **terms)
 
 
