@@ -154,9 +154,11 @@ def test_deliveries_of_a_deleted_subscription_are_refused(rejected: Delivery, sh
 
 
 @pytest.mark.behaviour("11.4")
-def test_a_message_that_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
+@pytest.mark.parametrize("edit", [{}, {"body": "2"}])
+def test_a_message_that_is_no_longer_kept_is_gone(rejected: Delivery, edit: dict[str, str]) -> None:
     Message.objects.all().delete()
-    assert problem_of(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
+    assert problem_of(post_resubmit(client_of(), rejected, **edit)) == (410, "no_longer_kept")
+    assert not Message.objects.exists()
 
 
 @pytest.mark.behaviour("11.4")
