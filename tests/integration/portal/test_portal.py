@@ -261,6 +261,7 @@ def test_a_form_waits_for_the_same_one(portal: Client, own: Subscription, *, fai
             note_form(key.pk, fields[FORM_TOKEN][: session.NONCE_CHARACTERS])
             second = threads.enter_context(in_other_thread(lambda: portal.post(address, fields)))
             assert not second.done()
+            Subscription.objects.select_for_update(nowait=True).get(pk=own.pk)  # the second has not begun to pause it
             transaction.set_rollback(fails)
         assert second.result().status_code == status
 
