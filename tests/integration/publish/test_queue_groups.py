@@ -135,6 +135,17 @@ def test_a_group_whose_filter_failed_is_held_with_all_its_deliveries(client: Cli
     assert waits == {tuple(one.pk for one in held): "RELEASE", (sent.pk,): "TURN"}
 
 
+@pytest.mark.behaviour("2.2", "2.4")
+@pytest.mark.parametrize("pattern", ["Shop.*", "*"])
+def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventType, pattern: str) -> None:
+    factories.subscription(event_pattern=pattern)
+
+    answer = publish(client)
+
+    assert answer.json() == {"id": Message.objects.get().pk, "outcome": "UNROUTED", "deliveries": 0}
+    assert not QueueGroup.objects.exists()
+
+
 @pytest.mark.behaviour("2.7", "7.1")
 def test_sync_events_are_refused_in_batches(client: Client) -> None:
     factories.event_type(EVENT, EventKind.SYNC)
