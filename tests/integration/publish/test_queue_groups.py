@@ -146,6 +146,16 @@ def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventT
     assert not QueueGroup.objects.exists()
 
 
+@pytest.mark.behaviour("2.5")
+def test_the_payload_of_a_queue_message_is_checked_and_stored_unchanged(client: Client, event_type: EventType) -> None:
+    body = b'{ "a":1, "a":2,\n "n": 1e400 }'
+
+    assert publish(client, body).status_code == 202
+    assert problem_of(publish(client, b"{")) == (400, "malformed_payload")
+
+    assert stored_bodies() == [body]
+
+
 @pytest.mark.behaviour("2.7", "7.1")
 def test_sync_events_are_refused_in_batches(client: Client) -> None:
     factories.event_type(EVENT, EventKind.SYNC)
