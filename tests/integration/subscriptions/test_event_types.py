@@ -278,6 +278,14 @@ def test_no_other_event_type_begins_with_broker() -> None:
     assert client_of().post(EVENT_TYPES, {"name": "Brokers.Mine"}).status_code == 201
 
 
+@pytest.mark.behaviour("5.7")
+def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -> None:
+    page = f"{ADMIN_EVENT_TYPES}/{EventType.objects.get(name=REJECTED).pk}"
+    assert b'name="description"' not in admin.get(f"{page}/change/").content
+    assert admin.post(f"{page}/change/", {"description": "mine"}).status_code == 403
+    assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 403
+
+
 @pytest.mark.parametrize(
     "events",
     [
