@@ -89,9 +89,9 @@ FORGET_FLOORS: Final = "DELETE FROM delivery_turnfloor"
 FORGET_PAGES: Final = """
 DELETE FROM delivery_pageread p USING delivery_line l WHERE l.id = p.line_id AND l.lease_until IS NULL
 """
-"""The next claim forgets those of the epoch before, which is another one now: these would stay for ever.
+"""A claim deletes the pages of the line's last epoch. Epochs have jumped, so it would never find these.
 
-A line that has a lease is recovered, and needs them.
+A line that has a lease is recovered: that needs its pages, and deletes them.
 """
 NOTE: Final = """
 UPDATE delivery_incarnation SET id = gen_random_uuid(), identity = database_identity(), begun_at = clock_timestamp()

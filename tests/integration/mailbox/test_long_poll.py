@@ -49,7 +49,7 @@ ENDPOINT = "http://127.0.0.1:9/hook"
 
 SECOND = timedelta(seconds=1)
 LONGER = 2 * PATIENCE_SECONDS
-"""What a poll waits at most: a test does not wait until it ends by itself."""
+"""How many seconds a poll may wait: more than a test does, so none of them ends because its time is over."""
 
 
 @pytest.fixture
